@@ -1,0 +1,210 @@
+// Package frame is the part that all strategies share, in Go: it walks the
+// requests of a call and their quotas, takes the smallest remainder, has it
+// recorded, and reports how the counters stand. scripts/frame.lua is the same in
+// Lua, function by function; change one and the twin test wants the other.
+package frame
+
+import (
+	"slices"
+
+	"github.com/granule-limits/ratelimit/storage"
+)
+
+// A Strategy is what differs from one strategy to the next.
+//
+// The first word of every state is the time of the newest use recorded in it;
+// the rest is the strategy's own. No state at all means never used.
+type Strategy struct {
+	// Peek tells how much room a counter has at a time, and when there will be
+	// room for n units. It changes nothing.
+	Peek func(s storage.State, c *storage.Cell, at, n int64) Room
+	// Use records n units at a time that is not before the newest use, and
+	// returns the new state. A negative n gives back units recorded at that time,
+	// which may be before the newest use, and never more than are there.
+	Use func(s storage.State, c *storage.Cell, at, n int64) storage.State
+}
+
+// Room is what a counter has left, and the instants (µs since 1970) at which it
+// will have more. An instant of 0 means that it is so already.
+type Room struct {
+	Left    int64 // units
+	RetryAt int64 // when the n units of the question fit; storage.Never if they can't
+	NextAt  int64 // when Left grows
+	ResetAt int64 // when nothing that was used counts any more
+}
+
+// RoomOf is the room of a counter of which used units count now, none any more
+// at resetAt, and no more than keep at until(keep).
+func RoomOf(c *storage.Cell, used, n, resetAt int64, until func(keep int64) int64) Room {
+	room := Room{Left: max(0, c.Burst-used)}
+	if n > c.Burst {
+		room.RetryAt = storage.Never
+	} else if n > room.Left {
+		room.RetryAt = until(c.Burst - n)
+	}
+	if used > 0 {
+		room.ResetAt = resetAt
+		if room.Left < c.Burst {
+			room.NextAt = until(c.Burst - room.Left - 1)
+		}
+	}
+	return room
+}
+
+// Unused is the room of a counter of which no units count.
+func Unused(c *storage.Cell, n int64) Room { return RoomOf(c, 0, n, 0, nil) }
+
+// Step executes a call; it is the Step of the strategy's storage.Script.
+func (f Strategy) Step(c *storage.Call, states []*storage.State) (changed bool) {
+	healed := c.OwnClock && f.heal(c, states)
+	var copies map[*storage.State]bool
+	if c.Op == storage.Check && len(c.Requests) > 1 {
+		states, copies = copyShared(states)
+	}
+	used := false
+	rest := states
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		mine := rest[:len(r.Cells)]
+		rest = rest[len(r.Cells):]
+		if c.Op != storage.Use {
+			f.grant(c, r, mine)
+		}
+		switch {
+		case r.Granted == 0:
+		case c.Op != storage.Check:
+			f.use(c, r, mine)
+			used = true
+		case copies != nil:
+			f.pretend(c, r, mine, copies)
+		}
+	}
+	if c.Op == storage.Check {
+		return healed // each request keeps the answer that it found
+	}
+	if used || c.Op == storage.Use {
+		f.report(c, states)
+	}
+	return used || healed
+}
+
+// grant decides one request. A quota is reached when it has less left than the
+// quotas before it left of the request.
+func (f Strategy) grant(c *storage.Call, r *storage.Request, states []*storage.State) {
+	r.Granted = r.Requested
+	for i := range r.Cells {
+		cell := &r.Cells[i]
+		room := f.Peek(*states[i], cell, stamp(c, *states[i]), r.Requested)
+		cell.Reached = room.Left < r.Granted
+		r.Granted = min(r.Granted, room.Left)
+		answer(c, cell, room)
+	}
+	if r.AllOrNothing && r.Granted < r.Requested {
+		r.Granted = 0
+	}
+	if r.Granted == r.Requested {
+		for i := range r.Cells {
+			r.Cells[i].RetryAfter = 0
+		}
+	}
+}
+
+func (f Strategy) use(c *storage.Call, r *storage.Request, states []*storage.State) {
+	for i, s := range states {
+		switch {
+		case r.Granted > 0:
+			*s = f.Use(*s, &r.Cells[i], stamp(c, *s), r.Granted)
+		case len(*s) > 0: // units are given back at the very time at which they were recorded
+			*s = f.Use(*s, &r.Cells[i], c.Now, r.Granted)
+		}
+	}
+}
+
+// pretend records the grant of a Check where later requests of the call will see
+// it, and nobody else.
+func (f Strategy) pretend(c *storage.Call, r *storage.Request, states []*storage.State, copies map[*storage.State]bool) {
+	for i, s := range states {
+		if copies[s] {
+			*s = f.Use(*s, &r.Cells[i], stamp(c, *s), r.Granted)
+		}
+	}
+}
+
+// report tells how the counters stand after everything the call recorded. What
+// was granted in full has nothing to retry.
+func (f Strategy) report(c *storage.Call, states []*storage.State) {
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		want := r.Requested
+		if c.Op == storage.Use || r.Granted == r.Requested {
+			want = 0
+		}
+		for j := range r.Cells {
+			cell := &r.Cells[j]
+			answer(c, cell, f.Peek(*states[0], cell, stamp(c, *states[0]), want))
+			states = states[1:]
+		}
+	}
+}
+
+// stamp is the time at which a call is judged, and recorded, in one counter:
+// time never goes backwards for a counter.
+func stamp(c *storage.Call, s storage.State) int64 {
+	if len(s) == 0 {
+		return c.Now
+	}
+	return max(c.Now, s[0])
+}
+
+// heal repairs counters that a clock, since corrected, left more than a window
+// in the future: what was used counts as used now. Otherwise they would be
+// frozen until that future comes. Times that callers give are taken seriously,
+// however far apart they are.
+func (f Strategy) heal(c *storage.Call, states []*storage.State) (healed bool) {
+	for i := range c.Requests {
+		for j := range c.Requests[i].Cells {
+			cell, s := &c.Requests[i].Cells[j], states[0]
+			states = states[1:]
+			if stamp(c, *s) <= c.Now+cell.Window {
+				continue
+			}
+			used := cell.Burst - f.Peek(*s, cell, (*s)[0], 0).Left
+			*s = f.Use(nil, cell, c.Now, used)
+			healed = true
+		}
+	}
+	return healed
+}
+
+// answer puts room into a cell, instants as durations from the call's time.
+func answer(c *storage.Call, cell *storage.Cell, room Room) {
+	cell.Remaining = room.Left
+	cell.RetryAfter = room.RetryAt
+	if room.RetryAt != storage.Never {
+		cell.RetryAfter = max(0, room.RetryAt-c.Now)
+	}
+	cell.NextAfter = max(0, room.NextAt-c.Now)
+	cell.ResetAfter = max(0, room.ResetAt-c.Now)
+}
+
+// copyShared replaces the states that several cells share by copies, and names
+// the copies.
+func copyShared(states []*storage.State) ([]*storage.State, map[*storage.State]bool) {
+	count := make(map[*storage.State]int, len(states))
+	for _, s := range states {
+		count[s]++
+	}
+	out := slices.Clone(states)
+	copyOf := make(map[*storage.State]*storage.State)
+	copies := make(map[*storage.State]bool)
+	for i, s := range states {
+		if count[s] > 1 && copyOf[s] == nil {
+			c := slices.Clone(*s)
+			copyOf[s], copies[&c] = &c, true
+		}
+		if copyOf[s] != nil {
+			out[i] = copyOf[s]
+		}
+	}
+	return out, copies
+}

@@ -1,0 +1,218 @@
+// Package memory keeps counters in this process. It is the default storage: the
+// zero configuration works, there is no goroutine and nothing to close.
+//
+// Counters live in shards, each with a lock of its own; all counters of one
+// prefix are in one shard, so that most calls take one lock. Every call may drop
+// a few counters that have expired, and MaxKeys bounds how many there are.
+package memory
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"time"
+
+	"github.com/granule-limits/ratelimit/storage"
+)
+
+const (
+	shardCount     = 256
+	defaultMaxKeys = 1 << 20
+
+	// µs; see expiry
+	minGrace = 1_000_000
+	maxGrace = 3600 * 1_000_000
+)
+
+// A Store keeps counters in memory. All of its methods may be called from any
+// number of goroutines.
+type Store struct {
+	seed maphash.Seed
+	base time.Time // the clock is the wall clock of this moment, advanced by the monotonic one
+	wall int64     // base, µs since 1970
+
+	shards [shardCount]shard
+}
+
+var _ storage.Storage = (*Store)(nil)
+
+// An Option changes a Store.
+type Option func(*Store)
+
+// WithMaxKeys bounds the number of counters, rounded up to a multiple of 256;
+// the default is 1,048,576. A counter takes about 120 bytes and its prefix, and
+// with the sliding window and the hash limiter 16 bytes more for each further
+// granule in use; with the list limiter 16 for each further entry.
+//
+// A new counter that finds no room takes the place of one that has expired or,
+// if there is none nearby, of a live one that was not asked for lately. A counter
+// that was put out starts again at nothing: set the bound well above the number
+// of keys that are active in a window. A key that goes on being asked for keeps
+// its place, also while it is refused.
+func WithMaxKeys(n int) Option {
+	return func(s *Store) {
+		perShard := max(1, (n+shardCount-1)/shardCount)
+		for i := range s.shards {
+			s.shards[i].maxKeys = perShard
+		}
+	}
+}
+
+// New makes an empty store.
+func New(opts ...Option) *Store {
+	now := time.Now()
+	s := &Store{seed: maphash.MakeSeed(), base: now, wall: now.UnixMicro()}
+	for i := range s.shards {
+		s.shards[i].index, s.shards[i].seed = i, s.seed
+	}
+	for _, o := range append([]Option{WithMaxKeys(defaultMaxKeys)}, opts...) {
+		o(s)
+	}
+	return s
+}
+
+// now is the clock of the store: it never goes backwards, also when the wall
+// clock is set.
+func (s *Store) now() int64 {
+	return s.wall + int64(time.Since(s.base)/time.Microsecond)
+}
+
+// Run executes a call; see storage.Storage.
+func (s *Store) Run(ctx context.Context, script *storage.Script, c *storage.Call) error {
+	if err := s.check(ctx); err != nil {
+		return err
+	}
+	now := s.now()
+	if c.OwnClock {
+		c.Now = now
+	}
+	if len(c.Requests) == 1 && len(c.Requests[0].Cells) == 1 {
+		s.runOne(script, c, now)
+	} else {
+		s.runMany(script, c, now)
+	}
+	return nil
+}
+
+func (s *Store) check(ctx context.Context) error {
+	if s == nil {
+		return fmt.Errorf("%w: memory.Store is nil: make one with memory.New", storage.ErrMisconfigured)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("ratelimit: nothing done: %w", err)
+	}
+	return nil
+}
+
+// runOne is runMany for the commonest call, one counter.
+func (s *Store) runOne(script *storage.Script, c *storage.Call, now int64) {
+	cell := &c.Requests[0].Cells[0]
+	hash := hashOf(s.seed, &cell.Key)
+	sh := &s.shards[shardOf(hash)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.find(hash, &cell.Key)
+	sh.states[0] = &e.state
+	changed := script.Step(c, sh.states[:])
+	sh.settle(e, hash, expiry(c, cell, now, changed), now)
+}
+
+// A target is the counter of one cell.
+type target struct {
+	cell  *storage.Cell
+	hash  uint64
+	shard *shard
+	entry *entry
+}
+
+func (s *Store) runMany(script *storage.Script, c *storage.Call, now int64) {
+	targets := s.targets(c)
+	defer lock(targets)()
+	states := make([]*storage.State, len(targets))
+	for i := range targets {
+		t := &targets[i]
+		t.entry = t.shard.find(t.hash, &t.cell.Key)
+		states[i] = &t.entry.state
+	}
+	changed := script.Step(c, states)
+	for _, t := range targets {
+		t.shard.settle(t.entry, t.hash, expiry(c, t.cell, now, changed), now)
+	}
+}
+
+func (s *Store) targets(c *storage.Call) []target {
+	targets := make([]target, 0, c.Cells())
+	for i := range c.Requests {
+		for j := range c.Requests[i].Cells {
+			cell := &c.Requests[i].Cells[j]
+			hash := hashOf(s.seed, &cell.Key)
+			targets = append(targets, target{cell: cell, hash: hash, shard: &s.shards[shardOf(hash)]})
+		}
+	}
+	return targets
+}
+
+// lock locks the shards of the targets, each once, in the order that all callers
+// keep, and returns what unlocks them.
+func lock(targets []target) (unlock func()) {
+	shards := make([]*shard, len(targets))
+	for i, t := range targets {
+		shards[i] = t.shard
+	}
+	slices.SortFunc(shards, func(a, b *shard) int { return a.index - b.index })
+	shards = slices.Compact(shards)
+	for _, sh := range shards {
+		sh.mu.Lock()
+	}
+	return func() {
+		for _, sh := range shards {
+			sh.mu.Unlock()
+		}
+	}
+}
+
+// expiry is when a counter may be dropped, on the store's own clock; 0 if the
+// call changed nothing.
+//
+// A call that brought its own time may be a replay, whose hours pass in
+// seconds, or a test, whose time stands still: its counters are kept longer by as
+// much as its time is not the store's, at most an hour.
+func expiry(c *storage.Call, cell *storage.Cell, now int64, changed bool) int64 {
+	if !changed {
+		return 0
+	}
+	expires := now + cell.ResetAfter
+	if !c.OwnClock {
+		expires += min(max(now-c.Now, c.Now-now), maxGrace) + minGrace
+	}
+	return expires
+}
+
+// Forget deletes counters; see storage.Storage.
+func (s *Store) Forget(ctx context.Context, keys []storage.Key) error {
+	if err := s.check(ctx); err != nil {
+		return err
+	}
+	for i := range keys {
+		hash := hashOf(s.seed, &keys[i])
+		sh := &s.shards[shardOf(hash)]
+		sh.mu.Lock()
+		sh.remove(hash, &keys[i])
+		sh.mu.Unlock()
+	}
+	return nil
+}
+
+// Len is the number of counters in the store, expired ones included that have
+// not been dropped yet.
+func (s *Store) Len() int {
+	n := 0
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		n += sh.count
+		sh.mu.Unlock()
+	}
+	return n
+}

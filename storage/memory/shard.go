@@ -1,0 +1,222 @@
+package memory
+
+import (
+	"hash/maphash"
+	"strings"
+	"sync"
+
+	"github.com/granule-limits/ratelimit/storage"
+)
+
+// A shard is a part of the counters: a hash table with chains, under a lock. It
+// is a table of its own, not a map, because a hand goes round it that drops
+// counters a few at a time, and because it takes a third of the memory.
+type shard struct {
+	mu      sync.Mutex
+	seed    maphash.Seed
+	index   int
+	maxKeys int
+
+	buckets []*entry // a power of two of them
+	count   int      // entries, without those that find has just made
+	hand    int      // the bucket that the hand comes to next
+	calls   uint     // so that the hand also moves when no counter is new
+
+	spare    *entry                               // used again by find
+	states   [1]*storage.State                    // room for a call of one cell
+	counters map[storage.Counter]*storage.Counter // the entries' counters, each kept once
+}
+
+// An entry is the state of one counter.
+type entry struct {
+	prefix  string
+	counter *storage.Counter
+	next    *entry
+	// expires is when the entry may be dropped, in µs of the store's clock, times
+	// two; 0 for one that find has just made. The lowest bit says that it was asked
+	// for since the hand came by.
+	expires int64
+	state   storage.State
+}
+
+const (
+	minBuckets = 8
+	maxShared  = 64 // kinds of counters that a shard remembers
+	sweepEvery = 16 // calls
+	evictTries = 32 // entries that the hand looks at to make room
+)
+
+// hashOf is the hash of a key. Its upper bits depend on the prefix alone, so that
+// all counters of a prefix are in one shard.
+func hashOf(seed maphash.Seed, k *storage.Key) uint64 {
+	return mix(maphash.String(seed, k.Prefix), &k.Counter)
+}
+
+func mix(hash uint64, c *storage.Counter) uint64 {
+	n := uint64(c.Window)*3 + uint64(c.Granularity)*5 + uint64(len(c.Strategy))
+	return hash ^ n*0x9e3779b97f4a7c15>>8 // an odd number near 2^64 over the golden ratio
+}
+
+func shardOf(hash uint64) int { return int(hash >> 56) }
+
+func (e *entry) is(k *storage.Key) bool {
+	return e.prefix == k.Prefix && *e.counter == k.Counter
+}
+
+// fresh entries were made by find and are not settled yet.
+func (e *entry) fresh() bool { return e.expires>>1 == 0 }
+
+func (sh *shard) bucket(hash uint64) **entry {
+	return &sh.buckets[hash&uint64(len(sh.buckets)-1)]
+}
+
+// find returns the entry of a key. If there was none it is a new one, not yet in
+// use, whose prefix is still the caller's; settle must follow.
+func (sh *shard) find(hash uint64, k *storage.Key) *entry {
+	if sh.buckets == nil {
+		sh.buckets = make([]*entry, minBuckets)
+	}
+	head := sh.bucket(hash)
+	for e := *head; e != nil; e = e.next {
+		if e.is(k) {
+			e.expires |= 1
+			return e
+		}
+	}
+	e := sh.spare
+	if e == nil {
+		e = new(entry)
+	}
+	sh.spare = nil
+	e.prefix, e.counter, e.next = k.Prefix, sh.counter(&k.Counter), *head
+	*head = e
+	return e
+}
+
+// counter returns a pointer that entries of equal counters share.
+func (sh *shard) counter(c *storage.Counter) *storage.Counter {
+	if p := sh.counters[*c]; p != nil {
+		return p
+	}
+	if sh.counters == nil || len(sh.counters) >= maxShared {
+		sh.counters = make(map[storage.Counter]*storage.Counter)
+	}
+	p := *c
+	p.Strategy = strings.Clone(c.Strategy)
+	sh.counters[p] = &p
+	return &p
+}
+
+// settle ends what find began, after the step: an entry that is still unused
+// goes, and one that was changed stays until it expires. It also moves the hand.
+func (sh *shard) settle(e *entry, hash uint64, expires, now int64) {
+	switch {
+	case len(e.state) == 0:
+		sh.unlink(sh.bucket(hash), e)
+		*e = entry{}
+		sh.spare = e
+	case e.fresh():
+		e.prefix = strings.Clone(e.prefix)
+		e.expires = expires << 1
+		sh.count++
+		sh.makeRoom(e, now)
+	case expires > 0:
+		e.expires = expires<<1 | 1
+	}
+	if sh.calls++; sh.calls%sweepEvery == 0 {
+		sh.sweep(now)
+	}
+}
+
+// makeRoom is called after e has come in.
+func (sh *shard) makeRoom(e *entry, now int64) {
+	sh.sweep(now)
+	if sh.count > sh.maxKeys {
+		sh.evict(e)
+	}
+	if sh.count > len(sh.buckets) {
+		sh.resize(2 * len(sh.buckets))
+	}
+}
+
+// sweep drops what has expired in the next bucket.
+func (sh *shard) sweep(now int64) {
+	head := sh.advance()
+	for e := *head; e != nil; e = e.next {
+		if !e.fresh() && e.expires>>1 <= now {
+			sh.unlink(head, e)
+			sh.count--
+		}
+	}
+	if len(sh.buckets) > minBuckets && sh.count < len(sh.buckets)/8 {
+		sh.resize(len(sh.buckets) / 2)
+	}
+}
+
+// evict puts out an entry that was not asked for since the hand came by last, or
+// the last of the few that the hand looks at.
+func (sh *shard) evict(keep *entry) {
+	var victim, head = (*entry)(nil), (**entry)(nil)
+	for seen, i := 0, 0; seen < evictTries && i < len(sh.buckets); i++ {
+		bucket := sh.advance()
+		for e := *bucket; e != nil; e = e.next {
+			if e == keep || e.fresh() {
+				continue
+			}
+			victim, head = e, bucket
+			if e.expires&1 == 0 {
+				seen = evictTries
+				break
+			}
+			e.expires &^= 1
+			seen++
+		}
+	}
+	if victim != nil {
+		sh.unlink(head, victim)
+		sh.count--
+	}
+}
+
+// advance moves the hand to the next bucket.
+func (sh *shard) advance() **entry {
+	sh.hand = (sh.hand + 1) & (len(sh.buckets) - 1)
+	return &sh.buckets[sh.hand]
+}
+
+func (sh *shard) unlink(head **entry, e *entry) {
+	for p := head; *p != nil; p = &(*p).next {
+		if *p == e {
+			*p = e.next
+			return
+		}
+	}
+}
+
+func (sh *shard) remove(hash uint64, k *storage.Key) {
+	if sh.buckets == nil {
+		return
+	}
+	head := sh.bucket(hash)
+	for e := *head; e != nil; e = e.next {
+		if e.is(k) {
+			sh.unlink(head, e)
+			sh.count--
+			return
+		}
+	}
+}
+
+func (sh *shard) resize(n int) {
+	old := sh.buckets
+	sh.buckets = make([]*entry, n)
+	sh.hand = 0
+	for _, e := range old {
+		for e != nil {
+			next := e.next
+			head := sh.bucket(mix(maphash.String(sh.seed, e.prefix), e.counter))
+			e.next, *head = *head, e
+			e = next
+		}
+	}
+}

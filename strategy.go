@@ -1,0 +1,81 @@
+package ratelimit
+
+import (
+	"embed"
+	"strings"
+
+	"github.com/granule-limits/ratelimit/internal/frame"
+	"github.com/granule-limits/ratelimit/storage"
+)
+
+// A strategy is a way to count. Each is defined once, at start-up, in a file of
+// its own, and told twice: in Go by its frame.Strategy, and in Lua by
+// scripts/<name>.lua. CONTRIBUTING.md says how to add one.
+type strategy struct {
+	name string // as in keys; scripts/<name>.lua with '_' for '-'
+	// lua names further files of scripts/ that the script needs.
+	lua []string
+	// granular says that counters of another granularity are other counters.
+	granular bool
+	frame.Strategy
+	// validate refuses quotas that the numbers of this strategy cannot hold; nil
+	// if Quota.Validate is enough.
+	validate func(q Quota) error
+	// adapt changes the numbers by which this strategy judges; nil if they are the
+	// quota's own, with Limit for Burst.
+	adapt func(c *storage.Cell, q Quota)
+
+	script *storage.Script
+}
+
+// strategies is all that are defined; the tests run over them.
+var strategies []*strategy
+
+//go:embed scripts/*.lua
+var scripts embed.FS
+
+func define(s strategy) *strategy {
+	var lua strings.Builder
+	for _, name := range append(s.lua, strings.ReplaceAll(s.name, "-", "_")+".lua", "frame.lua") {
+		text, err := scripts.ReadFile("scripts/" + name)
+		if err != nil {
+			panic("ratelimit: strategy " + s.name + ": " + err.Error())
+		}
+		lua.Write(text)
+	}
+	s.script = &storage.Script{Name: s.name, Lua: lua.String(), Step: s.Step}
+	strategies = append(strategies, &s)
+	return &s
+}
+
+// check refuses a quota that this strategy cannot keep.
+func (s *strategy) check(q Quota) error {
+	if err := q.Validate(); err != nil {
+		return err
+	}
+	if s.validate != nil {
+		return s.validate(q)
+	}
+	return nil
+}
+
+// cell puts a valid quota into the numbers that steps judge by.
+func (s *strategy) cell(c *storage.Cell, prefix string, q *Quota) {
+	window, granularity := micros(q.Window), micros(q.granularity())
+	*c = storage.Cell{
+		Key:         storage.Key{Prefix: prefix, Counter: storage.Counter{Strategy: s.name, Window: window}},
+		Limit:       q.Limit,
+		Burst:       q.Limit,
+		Window:      window,
+		Granularity: granularity,
+	}
+	if q.PrefixOverride != "" {
+		c.Key.Prefix, c.Key.Counter.Shared = shortPrefix(q.PrefixOverride), true
+	}
+	if s.granular {
+		c.Key.Counter.Granularity = granularity
+	}
+	if s.adapt != nil {
+		s.adapt(c, *q)
+	}
+}
