@@ -77,27 +77,31 @@ var (
 	ErrMisconfigured = storage.ErrMisconfigured
 )
 
-// limiter is a strategy over a storage: the one implementation behind all five
+// core is a strategy over a storage: the one implementation behind all five
 // constructors.
-type limiter struct {
+type core struct {
 	store    storage.Storage
 	strategy *strategy
 }
 
-func newLimiter(store storage.Storage, s *strategy) *limiter {
-	return &limiter{store: store, strategy: s}
+func newLimiter(store storage.Storage, s *strategy) Limiter {
+	return &core{store: store, strategy: s}
 }
 
-func (l *limiter) CheckAndUseQuotas(ctx context.Context, requests []RequestedQuota, opts ...CallOption) ([]GrantedQuota, error) {
+// self lets a Policy call a limiter of this package without detours, also
+// embedded.
+func (l *core) self() *core { return l }
+
+func (l *core) CheckAndUseQuotas(ctx context.Context, requests []RequestedQuota, opts ...CallOption) ([]GrantedQuota, error) {
 	_, grants, err := l.check(ctx, storage.CheckAndUse, requests, opts)
 	return grants, err
 }
 
-func (l *limiter) CheckWithinQuotas(ctx context.Context, requests []RequestedQuota, opts ...CallOption) (time.Time, []GrantedQuota, error) {
+func (l *core) CheckWithinQuotas(ctx context.Context, requests []RequestedQuota, opts ...CallOption) (time.Time, []GrantedQuota, error) {
 	return l.check(ctx, storage.Check, requests, opts)
 }
 
-func (l *limiter) check(ctx context.Context, op storage.Op, requests []RequestedQuota, opts []CallOption) (time.Time, []GrantedQuota, error) {
+func (l *core) check(ctx context.Context, op storage.Op, requests []RequestedQuota, opts []CallOption) (time.Time, []GrantedQuota, error) {
 	c := newCall(op)
 	defer c.free()
 	if err := c.fill(l.strategy, requests, opts); err != nil {
@@ -109,7 +113,7 @@ func (l *limiter) check(ctx context.Context, op storage.Op, requests []Requested
 	return time.UnixMicro(c.Now), c.grants(requests), nil
 }
 
-func (l *limiter) UseQuotas(ctx context.Context, requests []RequestedQuota, grants []GrantedQuota, at time.Time) error {
+func (l *core) UseQuotas(ctx context.Context, requests []RequestedQuota, grants []GrantedQuota, at time.Time) error {
 	c := newCall(storage.Use)
 	defer c.free()
 	var opts []CallOption
@@ -125,7 +129,7 @@ func (l *limiter) UseQuotas(ctx context.Context, requests []RequestedQuota, gran
 	return l.run(ctx, &c.Call)
 }
 
-func (l *limiter) Reset(ctx context.Context, requests []RequestedQuota) error {
+func (l *core) Reset(ctx context.Context, requests []RequestedQuota) error {
 	c := newCall(storage.Check)
 	defer c.free()
 	if err := c.fill(l.strategy, requests, nil); err != nil {
@@ -137,14 +141,14 @@ func (l *limiter) Reset(ctx context.Context, requests []RequestedQuota) error {
 	return l.store.Forget(ctx, c.keys())
 }
 
-func (l *limiter) run(ctx context.Context, c *storage.Call) error {
+func (l *core) run(ctx context.Context, c *storage.Call) error {
 	if err := l.ready(ctx); err != nil {
 		return err
 	}
 	return l.store.Run(ctx, l.strategy.script, c)
 }
 
-func (l *limiter) ready(ctx context.Context) error {
+func (l *core) ready(ctx context.Context) error {
 	if l.store == nil {
 		return fmt.Errorf("%w: the storage is nil: give the limiter one, such as memory.New()", ErrMisconfigured)
 	}

@@ -26,11 +26,11 @@ var list = define(strategy{
 // Promise: at most Limit units in every half-open interval of length W.
 //
 // Source: the ListLimiter of rratelimit.
-type ListLimiter struct{ limiter }
+type ListLimiter struct{ core }
 
 // NewListLimiter keeps its logs in the given storage.
 func NewListLimiter(store storage.Storage) *ListLimiter {
-	return &ListLimiter{limiter{store: store, strategy: list}}
+	return &ListLimiter{core{store: store, strategy: list}}
 }
 
 // CheckNarrower asks the log kept for quota whether one more unit would fit a

@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"embed"
+	"slices"
 	"strings"
 
 	"github.com/granule-limits/ratelimit/internal/frame"
@@ -36,7 +37,7 @@ var scripts embed.FS
 
 func define(s strategy) *strategy {
 	var lua strings.Builder
-	for _, name := range append(s.lua, strings.ReplaceAll(s.name, "-", "_")+".lua", "frame.lua") {
+	for _, name := range slices.Concat([]string{"frame.lua"}, s.lua, []string{strings.ReplaceAll(s.name, "-", "_") + ".lua"}) {
 		text, err := scripts.ReadFile("scripts/" + name)
 		if err != nil {
 			panic("ratelimit: strategy " + s.name + ": " + err.Error())

@@ -1,0 +1,102 @@
+// Package redistest starts real redis-server processes for tests.
+package redistest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A Server is a redis-server of a test's own, on a free port of loopback.
+type Server struct {
+	Addr string
+	cmd  *exec.Cmd
+	log  bytes.Buffer
+}
+
+// Start starts a redis-server and stops it when the test ends. Without one on
+// the PATH the test is skipped or, with RATELIMIT_REQUIRE_REDIS=1, fails.
+func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		if os.Getenv("RATELIMIT_REQUIRE_REDIS") == "1" {
+			t.Fatal("no redis-server on the PATH, and RATELIMIT_REQUIRE_REDIS=1")
+		}
+		t.Skip("no redis-server on the PATH: nothing is tested on a real Redis")
+	}
+	for try := 1; ; try++ {
+		s, err := start(path, t.TempDir(), args)
+		if err == nil {
+			t.Cleanup(s.Stop)
+			return s
+		}
+		if try == 5 { // another process may have taken the port
+			t.Fatal(err)
+		}
+	}
+}
+
+func start(path, dir string, args []string) (*Server, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}
+	args = append([]string{"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", dir, "--save", ""}, args...)
+	s.cmd = exec.Command(path, args...)
+	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	if err := s.ready(); err != nil {
+		s.Stop()
+		return nil, fmt.Errorf("redis-server on %s: %w\n%s", s.Addr, err, s.log.Bytes())
+	}
+	return s, nil
+}
+
+// ready waits until the server answers.
+func (s *Server) ready() error {
+	client := redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1})
+	defer client.Close()
+	var err error
+	for range 200 {
+		if err = client.Ping(context.Background()).Err(); err == nil {
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return err
+}
+
+// Stop kills the server, if it still runs.
+func (s *Server) Stop() {
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+}
+
+// Client is a client of the server with go-redis's default options, closed when
+// the test ends.
+func (s *Server) Client(t testing.TB) *redis.Client {
+	client := redis.NewClient(&redis.Options{Addr: s.Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}

@@ -1,0 +1,264 @@
+package ratelimit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/granule-limits/ratelimit/storage"
+)
+
+// A Policy is a Limiter bound to a name and quotas: the short form, for one
+// limit and many actors, such as "one new thread a minute for each user". In
+// memory a decision allocates nothing.
+//
+// The actors are keys. What a policy counts for a key belongs to the policy's
+// name and the key: policies of different names never share a counter, but
+// through a quota's PrefixOverride, which is as given. To a Limiter, the key bob
+// of policy login is the prefix "login:bob"; in the name, '%' and ':' are
+// written %25 and %3A.
+//
+// Policies are safe for concurrent use.
+type Policy struct {
+	name    string
+	prefix  string // what keys are put behind
+	limiter Limiter
+	quotas  []Quota
+
+	// For a limiter of this package, which a policy calls without detours: the
+	// cells of a call, all but the key, and calls with them in place.
+	direct *core
+	cells  []storage.Cell
+	calls  sync.Pool
+}
+
+// A Decision answers one call of a Policy.
+type Decision struct {
+	// Allowed is whether all that was asked for was granted.
+	Allowed bool
+	// Granted is how many units that was; with Take it can be a part.
+	Granted int64
+	// Remaining, RetryAfter and ResetAfter are those of GrantedQuota.
+	Remaining  int64
+	RetryAfter time.Duration
+	ResetAfter time.Duration
+	// ReachedQuotas are the quotas that made Granted smaller, in order. The slice
+	// is the policy's own: do not change it.
+	ReachedQuotas []Quota
+
+	at int64 // µs since 1970
+}
+
+// At is the time of the decision, by the storage's clock. Hand it to Use, and
+// what was checked then counts from then.
+func (d Decision) At() time.Time { return time.UnixMicro(d.at) }
+
+// NewPolicy binds a limiter to a name and at least one quota. The name is
+// printable ASCII, so that it can stand in a header.
+func NewPolicy(name string, limiter Limiter, quotas ...Quota) (*Policy, error) {
+	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return nil, fmt.Errorf("%w: the policy's name %q is empty or not printable ASCII", ErrInvalidRequest, name)
+	}
+	if limiter == nil {
+		return nil, fmt.Errorf("%w: policy %q: the limiter is nil", ErrInvalidRequest, name)
+	}
+	p := &Policy{
+		name:    name,
+		prefix:  strings.NewReplacer("%", "%25", ":", "%3A").Replace(name) + ":",
+		limiter: limiter,
+		quotas:  slices.Clone(quotas),
+	}
+	if err := p.check(); err != nil {
+		return nil, fmt.Errorf("%w (policy %q)", err, name)
+	}
+	return p, nil
+}
+
+// check refuses quotas that the limiter would refuse, as far as that is known,
+// and prepares the direct way to it.
+func (p *Policy) check() error {
+	if l, ok := p.limiter.(interface{ self() *core }); ok {
+		c := newCall(storage.Check)
+		defer c.free()
+		p.direct = l.self()
+		err := c.fill(p.direct.strategy, p.requests("", 0, p.quotas), nil)
+		p.cells = slices.Clone(c.cells)
+		return err
+	}
+	if len(p.quotas) == 0 {
+		return fmt.Errorf("%w: no quotas", ErrInvalidRequest)
+	}
+	for _, q := range p.quotas {
+		if err := q.Validate(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Name is the name that the policy was made with.
+func (p *Policy) Name() string { return p.name }
+
+// Allow is shorthand for AllowN of 1 unit.
+func (p *Policy) Allow(ctx context.Context, key string, opts ...CallOption) (Decision, error) {
+	return p.decide(ctx, storage.CheckAndUse, key, 1, true, opts)
+}
+
+// AllowN grants n units, and records them, or none. Most callers should use
+// Allow, or Wait.
+func (p *Policy) AllowN(ctx context.Context, key string, n int64, opts ...CallOption) (Decision, error) {
+	return p.decide(ctx, storage.CheckAndUse, key, n, true, opts)
+}
+
+// Take grants as many of n units as fit, and records them.
+func (p *Policy) Take(ctx context.Context, key string, n int64, opts ...CallOption) (Decision, error) {
+	return p.decide(ctx, storage.CheckAndUse, key, n, false, opts)
+}
+
+// Check tells what Take would grant, and changes nothing.
+func (p *Policy) Check(ctx context.Context, key string, n int64, opts ...CallOption) (Decision, error) {
+	return p.decide(ctx, storage.Check, key, n, false, opts)
+}
+
+// Use records n units without asking, also above a limit.
+func (p *Policy) Use(ctx context.Context, key string, n int64, opts ...CallOption) error {
+	if key == "" {
+		return fmt.Errorf("%w: the key of policy %q", ErrEmptyPrefix, p.name)
+	}
+	var at time.Time
+	for _, o := range opts {
+		at = o.at
+	}
+	requests := p.requests(key, n, p.quotas)
+	return p.limiter.UseQuotas(ctx, requests, []GrantedQuota{{Prefix: requests[0].Prefix, Granted: n}}, at)
+}
+
+// Reset forgets what the key has used. Quotas with a PrefixOverride are shared
+// with other keys, and stay as they are.
+func (p *Policy) Reset(ctx context.Context, key string) error {
+	if key == "" {
+		return fmt.Errorf("%w: the key of policy %q", ErrEmptyPrefix, p.name)
+	}
+	var own []Quota
+	for _, q := range p.quotas {
+		if q.PrefixOverride == "" {
+			own = append(own, q)
+		}
+	}
+	if own == nil {
+		return nil
+	}
+	return p.limiter.Reset(ctx, p.requests(key, 0, own))
+}
+
+func (p *Policy) requests(key string, n int64, quotas []Quota) []RequestedQuota {
+	return []RequestedQuota{{Prefix: p.prefix + key, Requested: n, Quotas: quotas}}
+}
+
+func (p *Policy) decide(ctx context.Context, op storage.Op, key string, n int64, allOrNothing bool, opts []CallOption) (Decision, error) {
+	if key == "" {
+		return Decision{}, fmt.Errorf("%w: the key of policy %q", ErrEmptyPrefix, p.name)
+	}
+	if p.direct == nil {
+		return p.decideThrough(ctx, op, key, n, allOrNothing, opts)
+	}
+	if n < 0 || n > storage.MaxNumber {
+		return Decision{}, fmt.Errorf("%w: n %d is not between 0 and %d", ErrInvalidRequest, n, int64(storage.MaxNumber))
+	}
+	c := p.newCall()
+	defer p.calls.Put(c)
+	c.Op = op
+	if err := c.stamp(opts); err != nil {
+		return Decision{}, err
+	}
+	r := &c.Requests[0]
+	r.Requested, r.AllOrNothing = n, allOrNothing
+	c.setKey(p.prefix, key)
+	if err := p.direct.run(ctx, &c.Call); err != nil {
+		return Decision{}, err
+	}
+	d := Decision{
+		Allowed:       r.Granted == n,
+		Granted:       r.Granted,
+		ReachedQuotas: p.reached(r.Cells),
+		at:            c.Now,
+	}
+	d.Remaining, d.RetryAfter, d.ResetAfter = summary(r.Cells)
+	return d, nil
+}
+
+// decideThrough asks a Limiter that is not of this package.
+func (p *Policy) decideThrough(ctx context.Context, op storage.Op, key string, n int64, allOrNothing bool, opts []CallOption) (Decision, error) {
+	requests := p.requests(key, n, p.quotas)
+	requests[0].AllOrNothing = allOrNothing
+	var at time.Time
+	var grants []GrantedQuota
+	var err error
+	if op == storage.Check {
+		at, grants, err = p.limiter.CheckWithinQuotas(ctx, requests, opts...)
+	} else {
+		grants, err = p.limiter.CheckAndUseQuotas(ctx, requests, opts...)
+	}
+	if err != nil {
+		return Decision{}, err
+	}
+	g := &grants[0]
+	return Decision{
+		Allowed:       g.Granted == n,
+		Granted:       g.Granted,
+		Remaining:     g.Remaining,
+		RetryAfter:    g.RetryAfter,
+		ResetAfter:    g.ResetAfter,
+		ReachedQuotas: g.ReachedQuotas,
+		at:            at.UnixMicro(),
+	}, nil
+}
+
+// A policyCall is a call with the policy's cells in it.
+type policyCall struct {
+	call
+	key []byte
+}
+
+func (p *Policy) newCall() *policyCall {
+	if c, ok := p.calls.Get().(*policyCall); ok {
+		return c
+	}
+	c := new(policyCall)
+	c.cells = slices.Clone(p.cells)
+	c.Requests = []storage.Request{{Cells: c.cells}}
+	return c
+}
+
+// setKey puts a key into the cells that count by it. The prefix is a string over
+// bytes that the next call writes again: storages copy what they keep.
+func (c *policyCall) setKey(prefix, key string) {
+	c.key = append(append(c.key[:0], prefix...), key...)
+	prefix = shortPrefix(unsafe.String(&c.key[0], len(c.key)))
+	for i := range c.cells {
+		if k := &c.cells[i].Key; !k.Counter.Shared {
+			k.Prefix = prefix
+		}
+	}
+}
+
+// reached is the quotas of the cells that were reached, without an allocation
+// where they stand together.
+func (p *Policy) reached(cells []storage.Cell) (reached []Quota) {
+	for i := range cells {
+		switch {
+		case !cells[i].Reached:
+		case len(reached) == 0:
+			reached = p.quotas[i : i+1 : i+1]
+		case cells[i-1].Reached && cap(reached) == len(reached) && &reached[0] == &p.quotas[i-len(reached)]:
+			reached = p.quotas[i-len(reached) : i+1 : i+1]
+		default:
+			reached = append(reached, p.quotas[i])
+		}
+	}
+	return reached
+}

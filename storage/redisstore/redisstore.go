@@ -1,0 +1,154 @@
+// Package redisstore keeps counters in Redis, through go-redis v9, so that a
+// fleet of processes shares them.
+//
+// A call is one script, run atomically in one round trip, and stamped by the
+// server's clock. Every key has an expiry, a second or so after its counter is
+// back to full.
+package redisstore
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/granule-limits/ratelimit/storage"
+)
+
+const (
+	defaultNamespace = "ratelimit"
+	defaultTimeout   = 100 * time.Millisecond
+)
+
+// A Client is what the store needs of a go-redis client: *redis.Client,
+// *redis.ClusterClient and the Sentinel failover clients have it. The store does
+// not close it.
+type Client interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
+// A Store keeps counters in Redis. All of its methods may be called from any
+// number of goroutines.
+type Store struct {
+	client    Client
+	namespace string
+	timeout   time.Duration
+	hashes    sync.Map // *storage.Script to the SHA-1 of its Lua
+}
+
+var _ storage.Storage = (*Store)(nil)
+
+// An Option changes a Store.
+type Option func(*Store)
+
+// WithNamespace is what all keys begin with, before a colon; "ratelimit" if not
+// given. Programs that share a Redis and must not share counters need different
+// ones.
+func WithNamespace(namespace string) Option {
+	return func(s *Store) { s.namespace = namespace }
+}
+
+// WithTimeout bounds every call, whatever the options of the client are; 100 ms
+// if not given. A context that ends earlier bounds it sooner.
+func WithTimeout(d time.Duration) Option {
+	return func(s *Store) { s.timeout = d }
+}
+
+// New makes a store of a client. It sends nothing.
+func New(client Client, opts ...Option) (*Store, error) {
+	s := &Store{client: client, namespace: defaultNamespace, timeout: defaultTimeout}
+	for _, o := range opts {
+		o(s)
+	}
+	switch {
+	case client == nil:
+		return nil, fmt.Errorf("%w: redisstore.New: the client is nil", storage.ErrMisconfigured)
+	case s.timeout <= 0:
+		return nil, fmt.Errorf("%w: redisstore.WithTimeout: %v is not above zero", storage.ErrMisconfigured, s.timeout)
+	case s.namespace == "" || strings.ContainsAny(s.namespace, "{}"):
+		return nil, fmt.Errorf("%w: redisstore.WithNamespace: %q is empty or has a brace", storage.ErrMisconfigured, s.namespace)
+	}
+	return s, nil
+}
+
+// Run executes a call; see storage.Storage.
+func (s *Store) Run(ctx context.Context, script *storage.Script, c *storage.Call) error {
+	if err := s.check(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	keys := s.keys(c)
+	reply, err := s.process(ctx, newCommand(ctx, "evalsha", s.hash(script), keys, c))
+	if redis.HasErrorPrefix(err, "NOSCRIPT") { // nothing was executed; EVAL also loads it for the next call
+		reply, err = s.process(ctx, newCommand(ctx, "eval", script.Lua, keys, c))
+	}
+	if err != nil {
+		return classify(err, c.Op)
+	}
+	return decode(reply, c)
+}
+
+// Forget deletes counters; see storage.Storage.
+func (s *Store) Forget(ctx context.Context, keys []storage.Key) error {
+	if err := s.check(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	args := []any{"del"}
+	for i := range keys {
+		args = append(args, s.Key(keys[i]))
+	}
+	cmd := redis.NewIntCmd(ctx, args...)
+	if err := s.await(ctx, cmd); err != nil {
+		return classify(err, storage.Use)
+	}
+	return nil
+}
+
+func (s *Store) check(ctx context.Context) error {
+	if s == nil {
+		return fmt.Errorf("%w: redisstore.Store is nil: make one with redisstore.New", storage.ErrMisconfigured)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("ratelimit: nothing done: %w", err)
+	}
+	return nil
+}
+
+// hash is the name by which Redis knows a script that it has run before.
+func (s *Store) hash(script *storage.Script) string {
+	if h, ok := s.hashes.Load(script); ok {
+		return h.(string)
+	}
+	sum := sha1.Sum([]byte(script.Lua))
+	h, _ := s.hashes.LoadOrStore(script, hex.EncodeToString(sum[:]))
+	return h.(string)
+}
+
+func (s *Store) process(ctx context.Context, cmd *command) ([]int64, error) {
+	if err := s.await(ctx, cmd); err != nil {
+		return nil, err
+	}
+	return cmd.Val(), nil
+}
+
+// await sends a command and waits for its answer or the end of the context.
+// go-redis by itself looks at neither a deadline nor a cancellation while it
+// reads. A command that is given up on is left to the client's own time limits.
+func (s *Store) await(ctx context.Context, cmd redis.Cmder) error {
+	done := make(chan error, 1)
+	go func() { done <- s.client.Process(ctx, cmd) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
