@@ -67,14 +67,14 @@ func (g granules) use(s storage.State, c *storage.Cell, at, n int64) storage.Sta
 		return append(s[:0], at, n, number, n)
 	}
 	s = dropOlder(s, expired)
-	if s[wordNumber] < number {
+	n = min(n, storage.MaxNumber-s[wordTotal])
+	if s[wordNumber] < number && n > 0 {
 		if len(s) == wordHead {
 			s = append(s, wordOlder)
 		}
 		s = append(s, s[wordNumber], s[wordCount])
 		s[wordNumber], s[wordCount] = number, 0
 	}
-	n = min(n, storage.MaxNumber-s[wordTotal])
 	s[wordNewest] = at
 	s[wordTotal] += n
 	s[wordCount] += n

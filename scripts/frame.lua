@@ -102,7 +102,8 @@ local function run(load, peek, use, save)
   while ARGV[a] do
     local r = { requested = tonumber(ARGV[a]), all_or_nothing = ARGV[a + 1] == '1' }
     r.granted = r.requested
-    for i = 1, ARGV[a + 2] do
+    local cells = tonumber(ARGV[a + 2])
+    for i = 1, cells do
       k = k + 1
       local key, b = KEYS[k], a + 4 * i
       local q = {
@@ -116,7 +117,7 @@ local function run(load, peek, use, save)
       end
       states[key], r[i], q.s = s, q, s
     end
-    a = a + 3 + 4 * ARGV[a + 2]
+    a = a + 3 + 4 * cells
     requests[#requests + 1] = r
   end
 

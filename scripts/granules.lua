@@ -166,17 +166,18 @@ local function granules(late)
     if not s.newest or s.total == 0 or s.number <= expired then -- nothing counts any more
       s.replace = s.replace or s.stored and s.oldest < s.number
       forget(s)
+      s.all = true
       s.total, s.number, s.count, s.oldest, s.advanced = 0, number, 0, number, true
     else
       local units
       s.dropped, units, s.oldest = expire(s, expired)
       s.total = s.total - units
-      if s.number < number then
+      n = min(n, MAX_NUMBER - s.total)
+      if s.number < number and n > 0 then
         s.pushed = { s.number, s.count }
         s.number, s.count, s.advanced = number, 0, true
       end
     end
-    n = min(n, MAX_NUMBER - s.total)
     s.newest, s.total, s.count = at, s.total + n, s.count + n
   end
 
