@@ -60,16 +60,18 @@ func (c *call) fill(s *strategy, requests []RequestedQuota, opts []CallOption) e
 func (c *call) stamp(opts []CallOption) error {
 	c.OwnClock, c.Now = true, 0
 	for _, o := range opts {
-		if o.set {
-			c.OwnClock, c.Now = false, o.at.UnixMicro()
+		if !o.set {
+			continue
 		}
-	}
-	if c.Now < 0 || c.Now > storage.MaxTime {
-		at := time.UnixMicro(c.Now).UTC()
-		return fmt.Errorf("%w: the time %v is not between 1970 and %d", ErrInvalidRequest, at, time.UnixMicro(storage.MaxTime).UTC().Year())
+		if o.at.Before(minTime) || o.at.After(maxTime) { // of which UnixMicro may overflow
+			return fmt.Errorf("%w: the time %v is not between 1970 and %d", ErrInvalidRequest, o.at, maxTime.Year())
+		}
+		c.OwnClock, c.Now = false, o.at.UnixMicro()
 	}
 	return nil
 }
+
+var minTime, maxTime = time.UnixMicro(0).UTC(), time.UnixMicro(storage.MaxTime).UTC()
 
 func (c *call) fillRequest(s *strategy, i int, r *RequestedQuota) error {
 	switch {
