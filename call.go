@@ -39,7 +39,7 @@ func (c *call) fill(s *strategy, requests []RequestedQuota, opts []CallOption) e
 	if len(requests) == 0 {
 		return fmt.Errorf("%w: no requests", ErrInvalidRequest)
 	}
-	if err := c.stamp(opts); err != nil {
+	if err := c.setOptions(opts); err != nil {
 		return err
 	}
 	cells := 0
@@ -57,9 +57,10 @@ func (c *call) fill(s *strategy, requests []RequestedQuota, opts []CallOption) e
 	return nil
 }
 
-func (c *call) stamp(opts []CallOption) error {
-	c.OwnClock, c.Now = true, 0
+func (c *call) setOptions(opts []CallOption) error {
+	c.OwnClock, c.Now, c.Together = true, 0, false
 	for _, o := range opts {
+		c.Together = c.Together || o.together
 		if !o.set {
 			continue
 		}

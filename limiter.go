@@ -41,15 +41,22 @@ type Limiter interface {
 
 // A CallOption changes one call.
 type CallOption struct {
-	at  time.Time
-	set bool
+	at       time.Time
+	set      bool // at is
+	together bool
 }
 
 // At gives a call its time, from 1970 to 2112, instead of the storage's clock:
 // for replays and tests. Times are taken in whole µs. For a counter time never
 // goes backwards: a call stamped before the newest use recorded in it is judged,
 // and recorded, at that use's time.
-func At(t time.Time) CallOption { return CallOption{t, true} }
+func At(t time.Time) CallOption { return CallOption{at: t, set: true} }
+
+// Together grants all requests of a call in full, or none of them: a request that
+// several policies must allow, each by a key of its own, is charged to all or to
+// none. Of requests that are not granted, those that had room themselves have a
+// RetryAfter of 0.
+func Together() CallOption { return CallOption{together: true} }
 
 // Errors of bad input. Nothing was sent and nothing has changed.
 var (

@@ -215,6 +215,19 @@ func testOperations(t *testing.T, limiter ratelimit.Limiter) {
 	require.EqualValues(t, 6, grants[0].Remaining)
 	require.Equal(t, ratelimit.Never, grants[0].RetryAfter)
 
+	// Together: all requests in full, or none.
+	both := []ratelimit.RequestedQuota{
+		{Prefix: "d", Requested: 2, Quotas: []ratelimit.Quota{own}},
+		{Prefix: "e", Requested: 5, Quotas: []ratelimit.Quota{own}},
+	}
+	for _, want := range [][]int64{{2, 5}, {0, 0}} {
+		grants, err := limiter.CheckAndUseQuotas(ctx, both, ratelimit.At(at), ratelimit.Together())
+		require.NoError(t, err)
+		require.Equal(t, want, []int64{grants[0].Granted, grants[1].Granted})
+		require.EqualValues(t, 4, grants[0].Remaining, "of the second call nothing was charged")
+	}
+	require.NoError(t, limiter.Reset(ctx, both))
+
 	// Use records unconditionally, also above a limit; a raised limit keeps it.
 	lone.Requested, lone.AllOrNothing = 1, false
 	require.NoError(t, limiter.UseQuotas(ctx, []ratelimit.RequestedQuota{lone}, []ratelimit.GrantedQuota{{Prefix: "c", Granted: 8}}, at))

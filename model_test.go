@@ -27,6 +27,17 @@ type use struct {
 func newModel() *model { return &model{uses: make(map[storage.Key][]use)} }
 
 func (m *model) run(c *storage.Call) {
+	if c.Together {
+		checked := *c
+		checked.Op, checked.Together = storage.Check, false
+		m.run(&checked)
+		if slices.ContainsFunc(c.Requests, func(r storage.Request) bool { return r.Granted < r.Requested }) {
+			for i := range c.Requests {
+				c.Requests[i].Granted = 0
+			}
+			return
+		}
+	}
 	if c.Op == storage.Check {
 		m = &model{uses: maps.Clone(m.uses)} // a check leaves no trace
 	}

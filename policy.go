@@ -103,6 +103,9 @@ func (p *Policy) check() error {
 // Name is the name that the policy was made with.
 func (p *Policy) Name() string { return p.name }
 
+// Limiter is the limiter that the policy was made with.
+func (p *Policy) Limiter() Limiter { return p.limiter }
+
 // Allow is shorthand for AllowN of 1 unit.
 func (p *Policy) Allow(ctx context.Context, key string, opts ...CallOption) (Decision, error) {
 	return p.decide(ctx, storage.CheckAndUse, key, 1, true, opts)
@@ -155,6 +158,16 @@ func (p *Policy) Reset(ctx context.Context, key string) error {
 	return p.limiter.Reset(ctx, p.requests(key, 0, own))
 }
 
+// Request is what the policy asks its Limiter for n units of a key, for calls
+// that ask several policies at once; see Together.
+func (p *Policy) Request(key string, n int64) RequestedQuota {
+	r := RequestedQuota{Requested: n, Quotas: p.quotas, AllOrNothing: true}
+	if key != "" { // else the limiter refuses the empty prefix
+		r.Prefix = p.prefix + key
+	}
+	return r
+}
+
 func (p *Policy) requests(key string, n int64, quotas []Quota) []RequestedQuota {
 	return []RequestedQuota{{Prefix: p.prefix + key, Requested: n, Quotas: quotas}}
 }
@@ -172,7 +185,7 @@ func (p *Policy) decide(ctx context.Context, op storage.Op, key string, n int64,
 	c := p.newCall()
 	defer p.calls.Put(c)
 	c.Op = op
-	if err := c.stamp(opts); err != nil {
+	if err := c.setOptions(opts); err != nil {
 		return Decision{}, err
 	}
 	r := &c.Requests[0]

@@ -99,7 +99,7 @@ func cloneCall(c *storage.Call) *storage.Call {
 
 func sprintCall(c *storage.Call) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "op %d at %d", c.Op, c.Now)
+	fmt.Fprintf(&b, "op %d at %d together %t", c.Op, c.Now, c.Together)
 	for _, r := range c.Requests {
 		fmt.Fprintf(&b, "\n  requested %d all-or-nothing %t granted %d", r.Requested, r.AllOrNothing, r.Granted)
 		for _, cell := range r.Cells {
@@ -188,7 +188,9 @@ func (g *traffic) next() *storage.Call {
 	if err := c.fill(g.strategy, requests, []CallOption{At(time.UnixMicro(g.now))}); err != nil {
 		panic(err)
 	}
-	if c.Op == storage.Use {
+	if c.Op != storage.Use {
+		c.Together = g.IntN(6) == 0
+	} else {
 		for i := range c.Requests {
 			g.setUse(&c.Requests[i])
 		}

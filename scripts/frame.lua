@@ -37,7 +37,7 @@ end
 --   save(s, ttl): writes s, to be kept for ttl ms
 -- where q has a quota's numbers: limit, burst, window, granularity.
 local function run(load, peek, use, save)
-  local op, now = tonumber(ARGV[1]), tonumber(ARGV[2])
+  local op, now, together = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3] == '1'
   local own_clock, grace = now < 0, 1000
   if own_clock or op ~= CHECK then
     local t = redis.call('TIME')
@@ -98,7 +98,7 @@ local function run(load, peek, use, save)
 
   -- the states, each loaded once, and the requests
   local states, requests, changed = {}, {}, {}
-  local a, k = 3, 0
+  local a, k = 4, 0
   while ARGV[a] do
     local r = { requested = tonumber(ARGV[a]), all_or_nothing = ARGV[a + 1] == '1' }
     r.granted = r.requested
@@ -121,9 +121,11 @@ local function run(load, peek, use, save)
     requests[#requests + 1] = r
   end
 
+  local granted = true -- all requests, in full
   for _, r in ipairs(requests) do
     if op ~= USE then
       grant(r)
+      granted = granted and r.granted == r.requested
     end
     if r.granted ~= 0 and (op ~= CHECK or #requests > 1) then
       for _, q in ipairs(r) do
@@ -135,6 +137,13 @@ local function run(load, peek, use, save)
           changed[q.s] = true
         end
       end
+    end
+  end
+
+  if together and not granted then
+    changed = {} -- nothing has been written yet
+    for _, r in ipairs(requests) do
+      r.granted = 0
     end
   end
 

@@ -105,6 +105,7 @@ type Call struct {
 	Op       Op
 	OwnClock bool  // the storage stamps the call
 	Now      int64 // the time of the call, µs since 1970; an answer with OwnClock
+	Together bool  // of a Check or CheckAndUse: all requests are granted in full, or none
 	Requests []Request
 }
 

@@ -57,9 +57,16 @@ func Unused(c *storage.Cell, n int64) Room { return RoomOf(c, 0, n, 0, nil) }
 // Step executes a call; it is the Step of the strategy's storage.Script.
 func (f Strategy) Step(c *storage.Call, states []*storage.State) (changed bool) {
 	healed := c.OwnClock && f.heal(c, states)
-	var copies map[*storage.State]bool
-	if c.Op == storage.Check && len(c.Requests) > 1 {
-		states, copies = copyShared(states)
+	if c.Op == storage.Check || c.Together {
+		granted := f.look(c, states)
+		if c.Together && !granted {
+			for i := range c.Requests {
+				c.Requests[i].Granted = 0
+			}
+		}
+		if c.Op == storage.Check || !granted {
+			return healed // each request keeps the answer that it found
+		}
 	}
 	used := false
 	rest := states
@@ -67,25 +74,42 @@ func (f Strategy) Step(c *storage.Call, states []*storage.State) (changed bool) 
 		r := &c.Requests[i]
 		mine := rest[:len(r.Cells)]
 		rest = rest[len(r.Cells):]
-		if c.Op != storage.Use {
+		if c.Op == storage.CheckAndUse && !c.Together {
 			f.grant(c, r, mine)
 		}
-		switch {
-		case r.Granted == 0:
-		case c.Op != storage.Check:
+		if r.Granted != 0 {
 			f.use(c, r, mine)
 			used = true
-		case copies != nil:
-			f.pretend(c, r, mine, copies)
 		}
-	}
-	if c.Op == storage.Check {
-		return healed // each request keeps the answer that it found
 	}
 	if used || c.Op == storage.Use {
 		f.report(c, states)
 	}
 	return used || healed
+}
+
+// look decides all requests and records nothing, and tells whether all were
+// granted in full. That they see each other's grants needs copies of the states
+// that they share.
+func (f Strategy) look(c *storage.Call, states []*storage.State) (granted bool) {
+	var copies map[*storage.State]bool
+	if len(c.Requests) > 1 {
+		states, copies = copyShared(states)
+	}
+	granted = true
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		mine := states[:len(r.Cells)]
+		states = states[len(r.Cells):]
+		f.grant(c, r, mine)
+		granted = granted && r.Granted == r.Requested
+		for j, s := range mine {
+			if copies[s] && r.Granted > 0 {
+				*s = f.Use(*s, &r.Cells[j], stamp(c, *s), r.Granted)
+			}
+		}
+	}
+	return granted
 }
 
 // grant decides one request. A quota is reached when it has less left than the
@@ -116,16 +140,6 @@ func (f Strategy) use(c *storage.Call, r *storage.Request, states []*storage.Sta
 			*s = f.Use(*s, &r.Cells[i], stamp(c, *s), r.Granted)
 		case len(*s) > 0: // units are given back at the very time at which they were recorded
 			*s = f.Use(*s, &r.Cells[i], c.Now, r.Granted)
-		}
-	}
-}
-
-// pretend records the grant of a Check where later requests of the call will see
-// it, and nobody else.
-func (f Strategy) pretend(c *storage.Call, r *storage.Request, states []*storage.State, copies map[*storage.State]bool) {
-	for i, s := range states {
-		if copies[s] {
-			*s = f.Use(*s, &r.Cells[i], stamp(c, *s), r.Granted)
 		}
 	}
 }

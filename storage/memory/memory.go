@@ -173,7 +173,8 @@ func lock(targets []target) (unlock func()) {
 }
 
 // expiry is when a counter may be dropped, on the store's own clock; 0 if the
-// call changed nothing.
+// call changed nothing. That is a little after it is back to full, or a busy
+// counter with a short memory would come and go all the time.
 //
 // A call that brought its own time may be a replay, whose hours pass in
 // seconds, or a test, whose time stands still: its counters are kept longer by as
@@ -182,9 +183,9 @@ func expiry(c *storage.Call, cell *storage.Cell, now int64, changed bool) int64 
 	if !changed {
 		return 0
 	}
-	expires := now + cell.ResetAfter
+	expires := now + cell.ResetAfter + minGrace
 	if !c.OwnClock {
-		expires += min(max(now-c.Now, c.Now-now), maxGrace) + minGrace
+		expires += min(max(now-c.Now, c.Now-now), maxGrace)
 	}
 	return expires
 }

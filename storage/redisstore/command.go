@@ -25,22 +25,19 @@ func (*command) NoRetry() bool { return true }
 // newCommand puts a call into the arguments that scripts/README.md describes. It
 // keeps nothing of the call: a command that was given up on may still be read.
 func newCommand(ctx context.Context, name, script string, keys []string, c *storage.Call) *command {
-	numbers := make([]int64, 0, 2+3*len(c.Requests)+4*len(keys))
+	numbers := make([]int64, 0, 3+3*len(c.Requests)+4*len(keys))
 	now := c.Now
 	if c.OwnClock {
 		now = -1
 	}
-	numbers = append(numbers, int64(c.Op), now)
+	numbers = append(numbers, int64(c.Op), now, number(c.Together))
 	for i := range c.Requests {
 		r := &c.Requests[i]
-		requested, allOrNothing := r.Requested, int64(0)
+		requested := r.Requested
 		if c.Op == storage.Use {
 			requested = r.Granted
 		}
-		if r.AllOrNothing {
-			allOrNothing = 1
-		}
-		numbers = append(numbers, requested, allOrNothing, int64(len(r.Cells)))
+		numbers = append(numbers, requested, number(r.AllOrNothing), int64(len(r.Cells)))
 		for j := range r.Cells {
 			cell := &r.Cells[j]
 			numbers = append(numbers, cell.Limit, cell.Burst, cell.Window, cell.Granularity)
@@ -55,6 +52,13 @@ func newCommand(ctx context.Context, name, script string, keys []string, c *stor
 		args = append(args, &numbers[i]) // by pointer: go-redis takes it, and it costs no allocation
 	}
 	return &command{redis.NewIntSliceCmd(ctx, args...)}
+}
+
+func number(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // decode puts the reply of a script into the call.
