@@ -115,7 +115,8 @@ func TestNilStorageAndContexts(t *testing.T) {
 			require.ErrorIs(t, err, ratelimit.ErrMisconfigured, name)
 			require.ErrorIs(t, open(store).Reset(t.Context(), requests), ratelimit.ErrMisconfigured, name)
 		}
-		_, err := open(untouchable{t}).CheckAndUseQuotas(nil, requests) //nolint:staticcheck // that is the point
+		var none context.Context
+		_, err := open(untouchable{t}).CheckAndUseQuotas(none, requests)
 		require.ErrorIs(t, err, ratelimit.ErrInvalidRequest, name)
 		require.ErrorContains(t, err, "context is nil")
 	}

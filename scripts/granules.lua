@@ -27,7 +27,7 @@ local function load(key)
     local newest, total, number, count, oldest = string.match(head, '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
     s.newest, s.total, s.number = tonumber(newest), tonumber(total), tonumber(number)
     s.count, s.oldest = tonumber(count), tonumber(oldest)
-    s.stored, s.broken = true, not newest
+    s.stored, s.broken = true, not newest or max(s.newest, s.total, s.number, s.count, s.oldest) > MAX_NUMBER
   end
   return s
 end

@@ -6,7 +6,7 @@ local function load(key)
   if text then
     local newest, used = string.match(text, '^(%d+) (%d+)$')
     s.newest, s.used = tonumber(newest), tonumber(used)
-    s.broken = not newest
+    s.broken = not newest or max(s.newest, s.used) > MAX_NUMBER
   end
   return s
 end

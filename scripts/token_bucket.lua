@@ -7,7 +7,7 @@ local function load(key)
   if text then
     local newest, full, part, rate = string.match(text, '^(%d+) (%d+) (%d+) (%d+)$')
     s.newest, s.full, s.part, s.rate = tonumber(newest), tonumber(full), tonumber(part), tonumber(rate)
-    s.broken = not newest or s.rate == 0
+    s.broken = not newest or s.rate == 0 or max(s.newest, s.full, s.part, s.rate) > MAX_NUMBER
   end
   return s
 end

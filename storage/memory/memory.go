@@ -87,10 +87,12 @@ func (s *Store) Run(ctx context.Context, script *storage.Script, c *storage.Call
 	if c.OwnClock {
 		c.Now = now
 	}
+	run := s.runMany
 	if len(c.Requests) == 1 && len(c.Requests[0].Cells) == 1 {
-		s.runOne(script, c, now)
-	} else {
-		s.runMany(script, c, now)
+		run = s.runOne
+	}
+	if other, due := run(script, c, now); due {
+		s.sweep(&s.shards[other], now)
 	}
 	return nil
 }
@@ -106,7 +108,7 @@ func (s *Store) check(ctx context.Context) error {
 }
 
 // runOne is runMany for the commonest call, one counter.
-func (s *Store) runOne(script *storage.Script, c *storage.Call, now int64) {
+func (s *Store) runOne(script *storage.Script, c *storage.Call, now int64) (other int, due bool) {
 	cell := &c.Requests[0].Cells[0]
 	hash := hashOf(s.seed, &cell.Key)
 	sh := &s.shards[shardOf(hash)]
@@ -116,6 +118,18 @@ func (s *Store) runOne(script *storage.Script, c *storage.Call, now int64) {
 	sh.states[0] = &e.state
 	changed := script.Step(c, sh.states[:])
 	sh.settle(e, hash, expiry(c, cell, now, changed), now)
+	return sh.turn()
+}
+
+// sweep drops a few expired counters of a shard, unless somebody is at work in it.
+func (s *Store) sweep(sh *shard, now int64) {
+	if !sh.mu.TryLock() {
+		return
+	}
+	defer sh.mu.Unlock()
+	for range sweepSize {
+		sh.sweep(now)
+	}
 }
 
 // A target is the counter of one cell.
@@ -126,7 +140,7 @@ type target struct {
 	entry *entry
 }
 
-func (s *Store) runMany(script *storage.Script, c *storage.Call, now int64) {
+func (s *Store) runMany(script *storage.Script, c *storage.Call, now int64) (other int, due bool) {
 	targets := s.targets(c)
 	defer lock(targets)()
 	states := make([]*storage.State, len(targets))
@@ -139,6 +153,7 @@ func (s *Store) runMany(script *storage.Script, c *storage.Call, now int64) {
 	for _, t := range targets {
 		t.shard.settle(t.entry, t.hash, expiry(c, t.cell, now, changed), now)
 	}
+	return targets[0].shard.turn()
 }
 
 func (s *Store) targets(c *storage.Call) []target {

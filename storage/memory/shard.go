@@ -20,7 +20,7 @@ type shard struct {
 	buckets []*entry // a power of two of them
 	count   int      // entries, without those that find has just made
 	hand    int      // the bucket that the hand comes to next
-	calls   uint     // so that the hand also moves when no counter is new
+	calls   int      // see turn
 
 	spare    *entry                               // used again by find
 	states   [1]*storage.State                    // room for a call of one cell
@@ -43,6 +43,7 @@ const (
 	minBuckets = 8
 	maxShared  = 64 // kinds of counters that a shard remembers
 	sweepEvery = 16 // calls
+	sweepSize  = 4  // buckets
 	evictTries = 32 // entries that the hand looks at to make room
 )
 
@@ -108,7 +109,7 @@ func (sh *shard) counter(c *storage.Counter) *storage.Counter {
 }
 
 // settle ends what find began, after the step: an entry that is still unused
-// goes, and one that was changed stays until it expires. It also moves the hand.
+// goes, and one that was changed stays until it expires.
 func (sh *shard) settle(e *entry, hash uint64, expires, now int64) {
 	switch {
 	case len(e.state) == 0:
@@ -123,9 +124,14 @@ func (sh *shard) settle(e *entry, hash uint64, expires, now int64) {
 	case expires > 0:
 		e.expires = expires<<1 | 1
 	}
-	if sh.calls++; sh.calls%sweepEvery == 0 {
-		sh.sweep(now)
-	}
+}
+
+// turn counts the calls of a shard, and now and then names another one, each in
+// its turn, where a few buckets are to be swept: also counters that nobody asks
+// for any more go, as long as anybody asks for anything.
+func (sh *shard) turn() (other int, due bool) {
+	sh.calls++
+	return (sh.index + sh.calls/sweepEvery) % shardCount, sh.calls%sweepEvery == 0
 }
 
 // makeRoom is called after e has come in.
@@ -141,6 +147,9 @@ func (sh *shard) makeRoom(e *entry, now int64) {
 
 // sweep drops what has expired in the next bucket.
 func (sh *shard) sweep(now int64) {
+	if sh.count == 0 {
+		return
+	}
 	head := sh.advance()
 	for e := *head; e != nil; e = e.next {
 		if !e.fresh() && e.expires>>1 <= now {

@@ -1,0 +1,42 @@
+# Everything a change needs to pass, and what helps while making it.
+# See CONTRIBUTING.md for what each suite is for.
+
+GO ?= go
+STATICCHECK = $(GO) tool -modfile=tools/go.mod staticcheck
+
+# The twin test is slow under the race detector: there it gets fewer calls, and
+# all of them once more without.
+TWIN_RACE_CALLS ?= 2000
+FUZZ_TIME ?= 30s
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show this help
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: test
+test: lint race ## All that CI runs: lint, every test with -race, the twin test in full
+	$(GO) test -count=1 -run '^TestTwin$$' -timeout 20m .
+
+.PHONY: race
+race: ## Every test, the examples' too, with the race detector
+	RATELIMIT_TWIN_CALLS=$(TWIN_RACE_CALLS) $(GO) test -race -timeout 20m ./...
+
+.PHONY: lint
+lint: ## gofmt, go vet and staticcheck
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt-ed: $$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(STATICCHECK) ./...
+
+.PHONY: bench
+bench: ## The benchmarks of the packages
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+.PHONY: fuzz
+fuzz: ## Each fuzz target for FUZZ_TIME (30s)
+	@grep -rl --include='*_test.go' '^func Fuzz' . | while read -r file; do \
+	  for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' "$$file"); do \
+	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZ_TIME) "$$(dirname "$$file")" || exit 1; \
+	  done; \
+	done

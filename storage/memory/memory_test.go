@@ -1,0 +1,161 @@
+package memory_test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/granule-limits/ratelimit"
+	"github.com/granule-limits/ratelimit/storage/memory"
+)
+
+func policy(t *testing.T, store *memory.Store, quotas ...ratelimit.Quota) *ratelimit.Policy {
+	t.Helper()
+	p, err := ratelimit.NewPolicy("p", ratelimit.NewSlidingWindow(store), quotas...)
+	require.NoError(t, err)
+	return p
+}
+
+// The bound holds, and what goes first is what was not asked for: a flood of
+// keys does not give an attacker's own key a new budget.
+func TestMaxKeys(t *testing.T) {
+	const maxKeys = 1 << 12
+	store := memory.New(memory.WithMaxKeys(maxKeys))
+	p := policy(t, store, ratelimit.PerHour(1))
+	d, err := p.Allow(t.Context(), "hot")
+	require.NoError(t, err)
+	require.True(t, d.Allowed)
+	for i := range 20 * maxKeys {
+		_, err := p.Allow(t.Context(), fmt.Sprint("flood ", i))
+		require.NoError(t, err)
+		if i%16 == 0 {
+			d, err := p.Allow(t.Context(), "hot")
+			require.NoError(t, err)
+			require.False(t, d.Allowed, "the hot key was put out after %d others", i)
+		}
+		require.LessOrEqual(t, store.Len(), maxKeys)
+	}
+	require.Greater(t, store.Len(), maxKeys*9/10)
+}
+
+// The smallest bound still limits, one key at a time.
+func TestMaxKeysOne(t *testing.T) {
+	for _, n := range []int{-1, 0, 1} {
+		store := memory.New(memory.WithMaxKeys(n))
+		p := policy(t, store, ratelimit.PerHour(1), ratelimit.PerDay(1), ratelimit.PerMinute(1))
+		for i := range 1000 {
+			d, err := p.Allow(t.Context(), fmt.Sprint(i))
+			require.NoError(t, err)
+			require.True(t, d.Allowed)
+		}
+		require.LessOrEqual(t, store.Len(), 256)
+	}
+}
+
+// Counters go when they have expired, without a goroutine: the calls that come
+// take them along.
+func TestExpiredKeysGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		p := policy(t, store, ratelimit.PerMinute(5))
+		for i := range 50_000 {
+			_, err := p.Allow(t.Context(), fmt.Sprint(i))
+			require.NoError(t, err)
+		}
+		require.Equal(t, 50_000, store.Len())
+		time.Sleep(59 * time.Second)
+		for i := range 20_000 { // all live
+			_, err := p.Check(t.Context(), fmt.Sprint(i), 1)
+			require.NoError(t, err)
+		}
+		require.Equal(t, 50_000, store.Len())
+		time.Sleep(10 * time.Second)
+		for range 500_000 { // one busy key is enough
+			_, err := p.Check(t.Context(), "busy", 1)
+			require.NoError(t, err)
+		}
+		require.Zero(t, store.Len())
+	})
+}
+
+// What nobody was granted is not kept.
+func TestRefusedAndCheckedKeysAreNotKept(t *testing.T) {
+	store := memory.New()
+	p := policy(t, store, ratelimit.PerMinute(5), ratelimit.PerHour(2))
+	for i := range 1000 {
+		_, err := p.Check(t.Context(), fmt.Sprint(i), 1)
+		require.NoError(t, err)
+		_, err = p.AllowN(t.Context(), fmt.Sprint(i), 3)
+		require.NoError(t, err)
+		require.NoError(t, p.Use(t.Context(), fmt.Sprint(i), 0))
+	}
+	require.Zero(t, store.Len())
+}
+
+// A short key cut out of something large does not hold it in memory.
+func TestPrefixesAreCopied(t *testing.T) {
+	store := memory.New()
+	limiter := ratelimit.NewSlidingWindow(store)
+	before := heap()
+	for i := range 64 {
+		page := strings.Repeat(fmt.Sprintf("%07d ", i), 1<<17) // 1 MB
+		_, err := limiter.CheckAndUseQuotas(t.Context(), []ratelimit.RequestedQuota{
+			{Prefix: page[:8], Requested: 1, Quotas: []ratelimit.Quota{ratelimit.PerHour(1)}},
+		})
+		require.NoError(t, err)
+	}
+	require.Less(t, heap(), before+16<<20)
+	require.Equal(t, 64, store.Len())
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// A wall clock that is set does not move the store's: only the monotonic clock
+// does. In a bubble both are one, so what is seen here is that time which passes
+// is time which counts, to the µs.
+func TestClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := policy(t, memory.New(), ratelimit.Quota{Limit: 1, Window: time.Second, Granularity: time.Second})
+		d, err := p.Allow(t.Context(), "a")
+		require.NoError(t, err)
+		require.True(t, d.At().Equal(time.Now().Truncate(time.Microsecond)))
+		time.Sleep(d.ResetAfter - time.Microsecond)
+		d, err = p.Allow(t.Context(), "a")
+		require.NoError(t, err)
+		require.False(t, d.Allowed)
+		require.Equal(t, time.Microsecond, d.RetryAfter)
+		time.Sleep(d.RetryAfter)
+		d, err = p.Allow(t.Context(), "a")
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+	})
+}
+
+// A counter that a call of its own time touched outlives that time: see expiry.
+func TestOwnTimesAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		p := policy(t, store, ratelimit.Quota{Limit: 1, Window: time.Millisecond})
+		at := ratelimit.At(time.Unix(0, 0))
+		_, err := p.Allow(t.Context(), "a", at)
+		require.NoError(t, err)
+		time.Sleep(30 * time.Minute)
+		for i := range 20_000 {
+			_, err := p.Check(t.Context(), fmt.Sprint(i), 1)
+			require.NoError(t, err)
+		}
+		d, err := p.Allow(t.Context(), "a", at)
+		require.NoError(t, err)
+		require.False(t, d.Allowed)
+	})
+}
