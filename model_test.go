@@ -19,6 +19,10 @@ type model struct {
 	uses map[storage.Key][]use
 }
 
+func modelKnows(strategy string) bool {
+	return slices.Contains([]string{"sliding-window", "list", "hash", "simple", "token-bucket"}, strategy)
+}
+
 type use struct {
 	at, units int64
 	cell      storage.Cell // the quota under which the units were recorded

@@ -81,23 +81,27 @@ func NewPolicy(name string, limiter Limiter, quotas ...Quota) (*Policy, error) {
 // check refuses quotas that the limiter would refuse, as far as that is known,
 // and prepares the direct way to it.
 func (p *Policy) check() error {
-	if l, ok := p.limiter.(interface{ self() *core }); ok {
-		c := newCall(storage.Check)
-		defer c.free()
-		p.direct = l.self()
-		err := c.fill(p.direct.strategy, p.requests("", 0, p.quotas), nil)
-		p.cells = slices.Clone(c.cells)
-		return err
-	}
 	if len(p.quotas) == 0 {
 		return fmt.Errorf("%w: no quotas", ErrInvalidRequest)
 	}
+	valid := Quota.Validate
+	if l, ok := p.limiter.(interface{ self() *core }); ok {
+		p.direct = l.self()
+		valid = p.direct.strategy.check
+	}
 	for _, q := range p.quotas {
-		if err := q.Validate(); err != nil {
+		if err := valid(q); err != nil {
 			return err
 		}
 	}
-	return nil
+	if p.direct == nil {
+		return nil
+	}
+	c := newCall(storage.Check)
+	defer c.free()
+	err := c.fill(p.direct.strategy, p.requests("", 0, p.quotas), nil)
+	p.cells = slices.Clone(c.cells)
+	return err
 }
 
 // Name is the name that the policy was made with.

@@ -125,7 +125,7 @@ type traffic struct {
 
 func newTraffic(s *strategy, seed uint64) *traffic {
 	g := &traffic{Rand: rand.New(rand.NewPCG(seed, 0)), strategy: s}
-	g.modelled = g.IntN(2) == 0
+	g.modelled = g.IntN(2) == 0 && modelKnows(s.name)
 	for i := range 1 + g.IntN(3) {
 		g.prefixes = append(g.prefixes, fmt.Sprintf("%s:%d:%d:%d", s.name, seed, time.Now().UnixNano(), i))
 	}

@@ -38,15 +38,20 @@ end
 -- where q has a quota's numbers: limit, burst, window, granularity.
 local function run(load, peek, use, save)
   local op, now, together = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3] == '1'
+  -- How long a key is kept beyond its reset, in ms. A call that brought its own
+  -- time may be a replay or a test, whose time passes at a pace of its own; a Use
+  -- has its time from a Check, most of the time.
   local own_clock, grace = now < 0, 1000
-  if own_clock or op ~= CHECK then
+  if own_clock or op == USE then
     local t = redis.call('TIME')
     local clock = t[1] * 1000000 + t[2]
     if own_clock then
       now = clock
-    else -- kept longer by as much as the caller's time is not the server's
+    else
       grace = grace + min(floor(max(now - clock, clock - now) / 1000), 3600000)
     end
+  elseif op ~= CHECK then
+    grace = grace + 3600000
   end
 
   -- time never goes backwards for a counter

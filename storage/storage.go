@@ -20,7 +20,7 @@ var (
 	ErrUnavailable = errors.New("ratelimit: storage unavailable, nothing charged")
 	// ErrIndeterminate: the call was sent and its answer lost; it may have been
 	// charged, at most once.
-	ErrIndeterminate = errors.New("ratelimit: answer lost, possibly charged")
+	ErrIndeterminate = errors.New("ratelimit: answer lost, what came of the call is unknown")
 	// ErrMisconfigured: the storage answered, and asking again will not help: a
 	// key of another type, a missing permission, keys that cannot be used
 	// together. Nothing was charged.

@@ -84,6 +84,9 @@ func (s *Server) Stop() {
 	_ = s.cmd.Wait()
 }
 
+// Signal sends a signal to the server, such as SIGSTOP.
+func (s *Server) Signal(sig os.Signal) { _ = s.cmd.Process.Signal(sig) }
+
 // Client is a client of the server with go-redis's default options, closed when
 // the test ends.
 func (s *Server) Client(t testing.TB) *redis.Client {

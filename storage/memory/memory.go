@@ -191,18 +191,23 @@ func lock(targets []target) (unlock func()) {
 // call changed nothing. That is a little after it is back to full, or a busy
 // counter with a short memory would come and go all the time.
 //
-// A call that brought its own time may be a replay, whose hours pass in
-// seconds, or a test, whose time stands still: its counters are kept longer by as
-// much as its time is not the store's, at most an hour.
+// A call that brought its own time may be a replay, whose hours pass in seconds
+// or whose seconds pass in minutes, or a test, whose time stands still: its
+// counters are kept an hour longer. A Use has its time from a Check, most of the
+// time: its counters are kept longer by as much as that is not the store's, at
+// most an hour.
 func expiry(c *storage.Call, cell *storage.Cell, now int64, changed bool) int64 {
-	if !changed {
+	grace := int64(minGrace)
+	switch {
+	case !changed:
 		return 0
+	case c.OwnClock:
+	case c.Op == storage.Use:
+		grace += min(max(now-c.Now, c.Now-now), maxGrace)
+	default:
+		grace += maxGrace
 	}
-	expires := now + cell.ResetAfter + minGrace
-	if !c.OwnClock {
-		expires += min(max(now-c.Now, c.Now-now), maxGrace)
-	}
-	return expires
+	return now + cell.ResetAfter + grace
 }
 
 // Forget deletes counters; see storage.Storage.

@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"strings"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -17,20 +16,53 @@ import (
 // executed, and sent four times it charges four times.
 type command struct {
 	*redis.IntSliceCmd
+	ticket ticket
 }
 
 // NoRetry is asked by go-redis, from 9.19 on.
 func (*command) NoRetry() bool { return true }
 
+// A ticket is an argument of a command that knows whether the command was sent:
+// go-redis asks it for its bytes when it writes them. Who will not wait any
+// longer takes the ticket back, and then either the bytes may have left, or they
+// never will.
+type ticket struct {
+	text  []byte
+	state atomic.Int32
+}
+
+const (
+	waiting = iota
+	written
+	takenBack
+)
+
+var errTakenBack = errors.New("redisstore: not sent: the caller has gone")
+
+// MarshalBinary is asked by go-redis's writer, just before the bytes leave.
+func (t *ticket) MarshalBinary() ([]byte, error) {
+	if t.state.CompareAndSwap(waiting, written) || t.state.Load() == written {
+		return t.text, nil
+	}
+	return nil, errTakenBack
+}
+
+// takeBack reports whether the command was not sent, and never will be.
+func (t *ticket) takeBack() bool {
+	return t.state.CompareAndSwap(waiting, takenBack) || t.state.Load() == takenBack
+}
+
 // newCommand puts a call into the arguments that scripts/README.md describes. It
 // keeps nothing of the call: a command that was given up on may still be read.
 func newCommand(ctx context.Context, name, script string, keys []string, c *storage.Call) *command {
-	numbers := make([]int64, 0, 3+3*len(c.Requests)+4*len(keys))
+	cmd := new(command)
+	cmd.ticket.text = opText[c.Op]
+	numbers := make([]int64, 0, 2+3*len(c.Requests)+4*len(keys))
 	now := c.Now
 	if c.OwnClock {
 		now = -1
 	}
-	numbers = append(numbers, int64(c.Op), now, number(c.Together))
+	numbers = append(numbers, now, number(c.Together))
 	for i := range c.Requests {
 		r := &c.Requests[i]
 		requested := r.Requested
@@ -43,15 +75,24 @@ func newCommand(ctx context.Context, name, script string, keys []string, c *stor
 			numbers = append(numbers, cell.Limit, cell.Burst, cell.Window, cell.Granularity)
 		}
 	}
-	args := make([]any, 0, 3+len(keys)+len(numbers))
+	args := make([]any, 0, 4+len(keys)+len(numbers))
 	args = append(args, name, script, len(keys))
 	for _, k := range keys {
 		args = append(args, k)
 	}
+	args = append(args, &cmd.ticket)
 	for i := range numbers {
 		args = append(args, &numbers[i]) // by pointer: go-redis takes it, and it costs no allocation
 	}
-	return &command{redis.NewIntSliceCmd(ctx, args...)}
+	cmd.IntSliceCmd = redis.NewIntSliceCmd(ctx, args...)
+	return cmd
+}
+
+// opText is how an operation is written in ARGV.
+var opText = [...][]byte{
+	storage.CheckAndUse: []byte("0"),
+	storage.Check:       []byte("1"),
+	storage.Use:         []byte("2"),
 }
 
 func number(b bool) int64 {
@@ -78,24 +119,4 @@ func decode(reply []int64, c *storage.Call) error {
 		}
 	}
 	return nil
-}
-
-// classify tells what became of a call that failed.
-func classify(err error, op storage.Op) error {
-	var answer redis.Error
-	var dial *net.OpError
-	switch {
-	case errors.As(err, &answer):
-		for _, code := range []string{"WRONGTYPE", "NOPERM", "NOAUTH", "WRONGPASS", "CROSSSLOT", "ERR"} {
-			if strings.HasPrefix(answer.Error(), code) {
-				return fmt.Errorf("%w: %w", storage.ErrMisconfigured, err)
-			}
-		}
-		return fmt.Errorf("%w: %w", storage.ErrUnavailable, err)
-	case op == storage.Check, // what changes nothing cannot have charged
-		errors.As(err, &dial) && dial.Op == "dial",
-		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
-		return fmt.Errorf("%w: %w", storage.ErrUnavailable, err)
-	}
-	return fmt.Errorf("%w: %w", storage.ErrIndeterminate, err)
 }

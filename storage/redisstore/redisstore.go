@@ -23,6 +23,11 @@ import (
 const (
 	defaultNamespace = "ratelimit"
 	defaultTimeout   = 100 * time.Millisecond
+
+	// What was certainly not executed is tried again, after a pause that grows by
+	// itself each time.
+	maxAttempts = 4
+	retryPause  = 4 * time.Millisecond
 )
 
 // A Client is what the store needs of a go-redis client: *redis.Client,
@@ -38,6 +43,7 @@ type Store struct {
 	client    Client
 	namespace string
 	timeout   time.Duration
+	timedOut  error
 	hashes    sync.Map // *storage.Script to the SHA-1 of its Lua
 }
 
@@ -73,6 +79,7 @@ func New(client Client, opts ...Option) (*Store, error) {
 	case s.namespace == "" || strings.ContainsAny(s.namespace, "{}"):
 		return nil, fmt.Errorf("%w: redisstore.WithNamespace: %q is empty or has a brace", storage.ErrMisconfigured, s.namespace)
 	}
+	s.timedOut = fmt.Errorf("no answer within redisstore.WithTimeout(%v): %w", s.timeout, context.DeadlineExceeded)
 	return s, nil
 }
 
@@ -81,17 +88,27 @@ func (s *Store) Run(ctx context.Context, script *storage.Script, c *storage.Call
 	if err := s.check(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, s.timedOut)
 	defer cancel()
 	keys := s.keys(c)
-	reply, err := s.process(ctx, newCommand(ctx, "evalsha", s.hash(script), keys, c))
-	if redis.HasErrorPrefix(err, "NOSCRIPT") { // nothing was executed; EVAL also loads it for the next call
-		reply, err = s.process(ctx, newCommand(ctx, "eval", script.Lua, keys, c))
+	name, text := "evalsha", s.hash(script)
+	for attempt := 1; ; attempt++ {
+		cmd := newCommand(ctx, name, text, keys, c)
+		o, err := s.send(ctx, cmd, &cmd.ticket)
+		if err == nil {
+			return decode(cmd.Val(), c)
+		}
+		if redis.HasErrorPrefix(err, "NOSCRIPT") && name == "evalsha" {
+			name, text = "eval", script.Lua // which also loads it, for the calls that follow
+			continue
+		}
+		if o == unknown && c.Op == storage.Check {
+			o = unsent // what changes nothing charges nothing
+		}
+		if o != unsent || attempt >= maxAttempts || sleep(ctx, time.Duration(attempt)*retryPause) != nil {
+			return failure(o, err)
+		}
 	}
-	if err != nil {
-		return classify(err, c.Op)
-	}
-	return decode(reply, c)
 }
 
 // Forget deletes counters; see storage.Storage.
@@ -99,15 +116,14 @@ func (s *Store) Forget(ctx context.Context, keys []storage.Key) error {
 	if err := s.check(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, s.timedOut)
 	defer cancel()
 	args := []any{"del"}
 	for i := range keys {
 		args = append(args, s.Key(keys[i]))
 	}
-	cmd := redis.NewIntCmd(ctx, args...)
-	if err := s.await(ctx, cmd); err != nil {
-		return classify(err, storage.Use)
+	if o, err := s.send(ctx, redis.NewIntCmd(ctx, args...), nil); err != nil {
+		return failure(o, err)
 	}
 	return nil
 }
@@ -132,22 +148,33 @@ func (s *Store) hash(script *storage.Script) string {
 	return h.(string)
 }
 
-func (s *Store) process(ctx context.Context, cmd *command) ([]int64, error) {
-	if err := s.await(ctx, cmd); err != nil {
-		return nil, err
-	}
-	return cmd.Val(), nil
-}
-
-// await sends a command and waits for its answer or the end of the context.
-// go-redis by itself looks at neither a deadline nor a cancellation while it
-// reads. A command that is given up on is left to the client's own time limits.
-func (s *Store) await(ctx context.Context, cmd redis.Cmder) error {
+// send sends a command and waits for its answer or the end of the context: by
+// itself go-redis looks at neither a deadline nor a cancellation while it reads.
+// A command that is given up on is left to the client's own time limits.
+func (s *Store) send(ctx context.Context, cmd redis.Cmder, t *ticket) (outcome, error) {
 	done := make(chan error, 1)
 	go func() { done <- s.client.Process(ctx, cmd) }()
+	var err error
 	select {
-	case err := <-done:
-		return err
+	case err = <-done:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		return 0, nil
+	}
+	if t != nil && t.takeBack() {
+		return unsent, err
+	}
+	return outcomeOf(err), err
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
