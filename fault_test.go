@@ -30,7 +30,7 @@ var luaFaults = []struct{ from, to string }{
 	{"if op == USE or op ~= CHECK and recorded then", "if op == USE then"},
 	{"if op ~= CHECK and changed[q.s] then", "if changed[q.s] then"},
 	{"if together and not granted then", "if false then"},
-	{"local want = (op == USE or r.granted == r.requested) and 0 or r.requested", "local want = r.requested"},
+	{"local want = (r.granted == r.requested or op == USE and r.granted > 0) and 0 or r.requested", "local want = r.requested"},
 
 	{"if not s.newest or s.number <= expired then", "if not s.newest or s.number < expired then"},
 	{"if s.oldest > expired then", "if s.oldest >= expired then"},

@@ -60,7 +60,7 @@ func (m *model) run(c *storage.Call) {
 		r := &c.Requests[i]
 		for j := range r.Cells {
 			if c.Op == storage.Use || c.Op == storage.CheckAndUse && used {
-				m.answer(c.Now, r, &r.Cells[j], c.Op == storage.Use || r.Granted == r.Requested)
+				m.answer(c.Now, r, &r.Cells[j], r.Granted == r.Requested || c.Op == storage.Use && r.Granted > 0)
 			}
 		}
 	}

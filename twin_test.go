@@ -205,7 +205,7 @@ func (g *traffic) next() *storage.Call {
 }
 
 func (g *traffic) setUse(r *storage.Request) {
-	r.Granted, r.Requested = r.Requested, 0
+	r.Granted, r.Requested = r.Requested, pick(g, 0, r.Requested, 1)
 	if r.Granted > 1000 && g.IntN(4) > 0 {
 		r.Granted = g.Int64N(1000)
 	}

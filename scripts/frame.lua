@@ -106,7 +106,7 @@ local function run(load, peek, use, save)
   local a, k = 4, 0
   while ARGV[a] do
     local r = { requested = tonumber(ARGV[a]), all_or_nothing = ARGV[a + 1] == '1' }
-    r.granted = r.requested
+    r.granted = tonumber(ARGV[a + 1]) -- of a use
     local cells = tonumber(ARGV[a + 2])
     for i = 1, cells do
       k = k + 1
@@ -159,7 +159,7 @@ local function run(load, peek, use, save)
     reply[#reply + 1] = r.granted
     for _, q in ipairs(r) do
       if op == USE or op ~= CHECK and recorded then
-        local want = (op == USE or r.granted == r.requested) and 0 or r.requested
+        local want = (r.granted == r.requested or op == USE and r.granted > 0) and 0 or r.requested
         answer(q, peek(q.s, q, stamp(q.s), want))
       end
       local n = #reply

@@ -97,6 +97,7 @@ const (
 	Check
 	// Use records Request.Granted units unconditionally. A negative number gives
 	// back units that were recorded at Call.Now, never more than are there.
+	// RetryAfter then tells when Requested units would fit.
 	Use
 )
 

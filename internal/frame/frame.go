@@ -150,7 +150,7 @@ func (f Strategy) report(c *storage.Call, states []*storage.State) {
 	for i := range c.Requests {
 		r := &c.Requests[i]
 		want := r.Requested
-		if c.Op == storage.Use || r.Granted == r.Requested {
+		if r.Granted == r.Requested || c.Op == storage.Use && r.Granted > 0 {
 			want = 0
 		}
 		for j := range r.Cells {

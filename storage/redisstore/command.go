@@ -65,11 +65,11 @@ func newCommand(ctx context.Context, name, script string, keys []string, c *stor
 	numbers = append(numbers, now, number(c.Together))
 	for i := range c.Requests {
 		r := &c.Requests[i]
-		requested := r.Requested
+		how := number(r.AllOrNothing)
 		if c.Op == storage.Use {
-			requested = r.Granted
+			how = r.Granted
 		}
-		numbers = append(numbers, requested, number(r.AllOrNothing), int64(len(r.Cells)))
+		numbers = append(numbers, r.Requested, how, int64(len(r.Cells)))
 		for j := range r.Cells {
 			cell := &r.Cells[j]
 			numbers = append(numbers, cell.Limit, cell.Burst, cell.Window, cell.Granularity)

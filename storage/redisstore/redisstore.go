@@ -10,9 +10,11 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -44,7 +46,8 @@ type Store struct {
 	namespace string
 	timeout   time.Duration
 	timedOut  error
-	hashes    sync.Map // *storage.Script to the SHA-1 of its Lua
+	hashes    sync.Map    // *storage.Script to the SHA-1 of its Lua
+	clustered atomic.Bool // prefixes lie in different slots
 }
 
 var _ storage.Storage = (*Store)(nil)
@@ -79,6 +82,9 @@ func New(client Client, opts ...Option) (*Store, error) {
 	case s.namespace == "" || strings.ContainsAny(s.namespace, "{}"):
 		return nil, fmt.Errorf("%w: redisstore.WithNamespace: %q is empty or has a brace", storage.ErrMisconfigured, s.namespace)
 	}
+	if _, ok := client.(*redis.ClusterClient); ok {
+		s.clustered.Store(true) // of others the first CROSSSLOT tells
+	}
 	s.timedOut = fmt.Errorf("no answer within redisstore.WithTimeout(%v): %w", s.timeout, context.DeadlineExceeded)
 	return s, nil
 }
@@ -90,7 +96,22 @@ func (s *Store) Run(ctx context.Context, script *storage.Script, c *storage.Call
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, s.timedOut)
 	defer cancel()
-	keys := s.keys(c)
+	if !s.clustered.Load() {
+		err := s.runOne(ctx, script, c, s.keys(c))
+		if !redis.HasErrorPrefix(err, "CROSSSLOT") {
+			return err
+		}
+		s.clustered.Store(true) // and nothing was executed
+	}
+	if parts := s.split(c); len(parts) > 1 {
+		return s.runParts(ctx, script, c, parts)
+	}
+	return s.runOne(ctx, script, c, s.keys(c))
+}
+
+// runOne executes a call whose keys lie in one slot. What was certainly not
+// executed is sent again, a few times.
+func (s *Store) runOne(ctx context.Context, script *storage.Script, c *storage.Call, keys []string) error {
 	name, text := "evalsha", s.hash(script)
 	for attempt := 1; ; attempt++ {
 		cmd := newCommand(ctx, name, text, keys, c)
@@ -118,11 +139,29 @@ func (s *Store) Forget(ctx context.Context, keys []storage.Key) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, s.timedOut)
 	defer cancel()
-	args := []any{"del"}
+	names := make([]any, len(keys))
 	for i := range keys {
-		args = append(args, s.Key(keys[i]))
+		names[i] = s.Key(keys[i])
 	}
-	if o, err := s.send(ctx, redis.NewIntCmd(ctx, args...), nil); err != nil {
+	if !s.clustered.Load() {
+		err := s.del(ctx, names)
+		if !redis.HasErrorPrefix(err, "CROSSSLOT") {
+			return err
+		}
+		s.clustered.Store(true)
+	}
+	errs := make([]error, len(names))
+	var wg sync.WaitGroup
+	for i := range names {
+		wg.Go(func() { errs[i] = s.del(ctx, names[i:i+1]) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (s *Store) del(ctx context.Context, names []any) error {
+	o, err := s.send(ctx, redis.NewIntCmd(ctx, append([]any{"del"}, names...)...), nil)
+	if err != nil {
 		return failure(o, err)
 	}
 	return nil

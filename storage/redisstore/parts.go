@@ -1,0 +1,280 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/granule-limits/ratelimit/storage"
+)
+
+// A script covers one slot of a cluster, and all counters of a prefix lie in one
+// slot. A call over several prefixes is made in parts, one for each prefix:
+//
+//  1. Take from each part what its quotas give. Parts are taken at the same time,
+//     but for those that link requests: where one request's grant decides another
+//     part's, the order matters. These come after the others, one by one, and are
+//     asked only for what is left of each request.
+//  2. A request is granted the least that its parts gave. Give back the rest.
+//
+// Until that is done others may be refused what is given back a moment later.
+// Nobody is ever granted more than a quota has.
+
+// A part is the part of a call that lies in one slot.
+type part struct {
+	call  storage.Call
+	keys  []string
+	of    []int           // the requests of the whole call that the part's requests are of
+	cells []*storage.Cell // of all its requests, in the order of the whole call
+	left  []int64         // what each of the cells had left when it was asked
+	links bool
+	ran   bool // without an error
+}
+
+// split divides a call into its parts.
+func (s *Store) split(c *storage.Call) []*part {
+	var parts []*part
+	byPrefix := make(map[string]*part)
+	spread := make([]int, len(c.Requests)) // how many parts a request has
+	for i := range c.Requests {
+		for _, cell := range c.Requests[i].Cells {
+			p := byPrefix[cell.Key.Prefix]
+			if p == nil {
+				p = &part{call: storage.Call{Op: c.Op, OwnClock: c.OwnClock, Now: c.Now}}
+				parts, byPrefix[cell.Key.Prefix] = append(parts, p), p
+			}
+			if p.add(i, &c.Requests[i], cell) {
+				spread[i]++
+			}
+		}
+	}
+	for _, p := range parts {
+		p.keys = s.keys(&p.call)
+		for k, i := range p.of {
+			p.links = p.links || c.Op != storage.Use && len(p.of) > 1 && spread[i] > 1
+			for j := range p.call.Requests[k].Cells {
+				p.cells = append(p.cells, &p.call.Requests[k].Cells[j])
+			}
+		}
+		p.left = make([]int64, len(p.cells))
+	}
+	return parts
+}
+
+// add adds a cell of the i-th request, and tells whether the request is new to the
+// part.
+func (p *part) add(i int, r *storage.Request, cell storage.Cell) (isNew bool) {
+	isNew = len(p.of) == 0 || p.of[len(p.of)-1] != i
+	if isNew {
+		p.of = append(p.of, i)
+		p.call.Requests = append(p.call.Requests, storage.Request{Requested: r.Requested, AllOrNothing: r.AllOrNothing, Granted: r.Granted})
+	}
+	own := &p.call.Requests[len(p.of)-1]
+	own.Cells = append(own.Cells, cell)
+	return isNew
+}
+
+// runParts executes a call over several slots.
+func (s *Store) runParts(ctx context.Context, script *storage.Script, c *storage.Call, parts []*part) error {
+	if c.Op != storage.Use {
+		for i := range c.Requests {
+			c.Requests[i].Granted = c.Requests[i].Requested
+		}
+	}
+	if err := s.take(ctx, script, c, parts); err != nil {
+		return s.undo(ctx, script, parts, err)
+	}
+	decide(c)
+	if err := s.settle(ctx, script, c, parts); err != nil {
+		return fmt.Errorf("%w: charged more than was granted: %w", storage.ErrIndeterminate, err)
+	}
+	join(c, parts)
+	return nil
+}
+
+// take runs the parts, and leaves in each request of the call the least that it
+// was given.
+func (s *Store) take(ctx context.Context, script *storage.Script, c *storage.Call, parts []*part) error {
+	errs := make([]error, len(parts))
+	var wg sync.WaitGroup
+	for i, p := range parts {
+		if p.links {
+			continue
+		}
+		wg.Go(func() { errs[i] = s.runOne(ctx, script, &p.call, p.keys) })
+	}
+	wg.Wait()
+	for i, p := range parts {
+		if errs[i] == nil && !p.links {
+			p.given(c)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for _, p := range parts {
+		if !p.links {
+			continue
+		}
+		for k, i := range p.of {
+			r := &c.Requests[i]
+			p.call.Requests[k].Requested = r.Granted
+			if r.AllOrNothing && r.Granted < r.Requested {
+				p.call.Requests[k].Requested = 0
+			}
+		}
+		if err := s.runOne(ctx, script, &p.call, p.keys); err != nil {
+			return err
+		}
+		p.given(c)
+	}
+	return nil
+}
+
+// given puts into the call what a part gave.
+func (p *part) given(c *storage.Call) {
+	p.ran = true
+	for k, i := range p.of {
+		c.Requests[i].Granted = min(c.Requests[i].Granted, p.call.Requests[k].Granted)
+	}
+	p.look()
+}
+
+// look notes what each cell had left when it was asked: what it has now, and what
+// was used since.
+func (p *part) look() {
+	n := len(p.cells)
+	used := make(map[storage.Key]int64)
+	for k := len(p.of) - 1; k >= 0; k-- {
+		r := &p.call.Requests[k]
+		n -= len(r.Cells)
+		for j := range r.Cells {
+			cell := &r.Cells[j]
+			if p.call.Op == storage.CheckAndUse {
+				used[cell.Key] += r.Granted
+			}
+			p.left[n+j] = cell.Remaining + used[cell.Key]
+		}
+	}
+}
+
+// decide makes of what was given what is granted.
+func decide(c *storage.Call) {
+	if c.Op == storage.Use {
+		return
+	}
+	all := true
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		if r.AllOrNothing && r.Granted < r.Requested {
+			r.Granted = 0
+		}
+		all = all && r.Granted == r.Requested
+	}
+	if c.Together && !all {
+		for i := range c.Requests {
+			c.Requests[i].Granted = 0
+		}
+	}
+}
+
+// settle gives back what parts gave and was not granted, and has them tell how
+// their counters stand then. A check took nothing: there its parts' answers stand,
+// of which RetryAfter may be early where a request was refused by two of them.
+func (s *Store) settle(ctx context.Context, script *storage.Script, c *storage.Call, parts []*part) error {
+	if c.Op != storage.CheckAndUse {
+		return nil
+	}
+	var open []*part
+	for _, p := range parts {
+		unsettled := false
+		for k, i := range p.of {
+			own, r := &p.call.Requests[k], &c.Requests[i]
+			unsettled = unsettled || own.Granted > r.Granted || own.Requested < r.Requested
+			own.Granted = r.Granted - own.Granted
+			own.Requested = r.Requested
+			if r.Granted == r.Requested {
+				own.Requested = 0 // there is nothing to retry
+			}
+		}
+		if unsettled {
+			p.call.Op, p.call.OwnClock = storage.Use, false // given back at the time at which it was taken
+			open = append(open, p)
+		}
+	}
+	return s.runDetached(ctx, script, open)
+}
+
+// undo gives back all that was taken, after some part of a call has failed.
+func (s *Store) undo(ctx context.Context, script *storage.Script, parts []*part, cause error) error {
+	var open []*part
+	for _, p := range parts {
+		if !p.ran || p.call.Op == storage.Check {
+			continue
+		}
+		charged := false
+		for k := range p.call.Requests {
+			r := &p.call.Requests[k]
+			charged = charged || r.Granted > 0
+			r.Granted = -r.Granted
+		}
+		if charged {
+			p.call.Op, p.call.OwnClock = storage.Use, false
+			open = append(open, p)
+		}
+	}
+	if err := s.runDetached(ctx, script, open); err != nil {
+		return fmt.Errorf("%w: a part of the call failed (%w), and another could not be given back: %w", storage.ErrIndeterminate, cause, err)
+	}
+	return cause
+}
+
+// runDetached runs parts to the end, whether or not the caller goes, who is told
+// if it did.
+func (s *Store) runDetached(ctx context.Context, script *storage.Script, parts []*part) error {
+	if len(parts) == 0 {
+		return nil
+	}
+	own, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), s.timeout, s.timedOut)
+	done := make(chan error, 1)
+	go func() {
+		defer cancel()
+		errs := make([]error, len(parts))
+		var wg sync.WaitGroup
+		for i, p := range parts {
+			wg.Go(func() { errs[i] = s.runOne(own, script, &p.call, p.keys) })
+		}
+		wg.Wait()
+		done <- errors.Join(errs...)
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// join puts the answers of the parts into the call.
+func join(c *storage.Call, parts []*part) {
+	byPrefix := make(map[string]*part, len(parts))
+	for _, p := range parts {
+		byPrefix[p.cells[0].Key.Prefix] = p
+		c.Now = max(c.Now, p.call.Now)
+	}
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		granted := r.Requested
+		for j := range r.Cells {
+			cell := &r.Cells[j]
+			p := byPrefix[cell.Key.Prefix]
+			key := cell.Key
+			*cell = *p.cells[0]
+			cell.Key = key
+			cell.Reached = c.Op != storage.Use && p.left[0] < granted
+			granted = min(granted, p.left[0])
+			p.cells, p.left = p.cells[1:], p.left[1:]
+		}
+	}
+}
