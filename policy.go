@@ -49,6 +49,8 @@ type Decision struct {
 	// ReachedQuotas are the quotas that made Granted smaller, in order. The slice
 	// is the policy's own: do not change it.
 	ReachedQuotas []Quota
+	// Degraded is that of GrantedQuota.
+	Degraded bool
 
 	at int64 // µs since 1970
 }
@@ -231,6 +233,7 @@ func (p *Policy) decideThrough(ctx context.Context, op storage.Op, key string, n
 		RetryAfter:    g.RetryAfter,
 		ResetAfter:    g.ResetAfter,
 		ReachedQuotas: g.ReachedQuotas,
+		Degraded:      g.Degraded,
 		at:            at.UnixMicro(),
 	}, nil
 }

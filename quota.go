@@ -164,6 +164,9 @@ type GrantedQuota struct {
 	ResetAfter time.Duration
 	// States has one entry for each quota of the request, in order.
 	States []QuotaState
+	// Degraded says that the answer was given without the storage, which was down:
+	// a limiter around this one decided what then holds.
+	Degraded bool
 }
 
 // A QuotaState is how one quota stands after a call.
