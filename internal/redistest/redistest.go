@@ -26,6 +26,11 @@ type Server struct {
 // the PATH the test is skipped or, with RATELIMIT_REQUIRE_REDIS=1, fails.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
+	return startServer(t, append([]string{"--save", ""}, args...)...)
+}
+
+func startServer(t testing.TB, args ...string) *Server {
+	t.Helper()
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		if os.Getenv("RATELIMIT_REQUIRE_REDIS") == "1" {
@@ -51,8 +56,7 @@ func start(path, dir string, args []string) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}
-	args = append([]string{"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", dir, "--save", ""}, args...)
-	s.cmd = exec.Command(path, args...)
+	s.cmd = exec.Command(path, append(args, "--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", dir)...)
 	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
@@ -86,6 +90,35 @@ func (s *Server) Stop() {
 
 // Signal sends a signal to the server, such as SIGSTOP.
 func (s *Server) Signal(sig os.Signal) { _ = s.cmd.Process.Signal(sig) }
+
+// ACL is the permissions that the limiter needs, as docs/redis.md has them, and
+// further rules, as arguments of ACL SETUSER.
+func ACL(namespace string, rules ...string) []any {
+	acl := []any{"~" + namespace + ":*"}
+	for _, command := range []string{
+		"evalsha", "eval", "time", "lindex", "lrange", "rpush", "rpop", "lset", "lrem", "ltrim", "get", "set", "del", "pexpire", "info",
+	} {
+		acl = append(acl, "+"+command)
+	}
+	for _, rule := range rules {
+		acl = append(acl, rule)
+	}
+	return acl
+}
+
+// LimitedClient is a client of the server with the permissions of ACL, closed
+// when the test ends.
+func (s *Server) LimitedClient(t testing.TB, namespace string) *redis.Client {
+	t.Helper()
+	const user, password = "limiter", "secret"
+	setUser := append([]any{"acl", "setuser", user, "reset", "on", ">" + password}, ACL(namespace)...)
+	if err := s.Client(t).Do(context.Background(), setUser...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: s.Addr, Username: user, Password: password})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
 
 // Client is a client of the server with go-redis's default options, closed when
 // the test ends.

@@ -24,19 +24,22 @@ func Each(t *testing.T, test func(t *testing.T, store storage.Storage)) {
 
 // Miniredis is a storage on a miniredis of its own.
 func Miniredis(t testing.TB) storage.Storage {
-	return open(t, miniredis.RunT(t).Addr())
-}
-
-// Redis is a storage on a redis-server of its own.
-func Redis(t testing.TB) storage.Storage {
-	return open(t, redistest.Start(t).Addr)
-}
-
-func open(t testing.TB, addr string) storage.Storage {
-	client := redis.NewClient(&redis.Options{Addr: addr})
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	t.Cleanup(func() { _ = client.Close() })
+	return open(t, client)
+}
+
+// Redis is a storage on a redis-server of its own, as a user who has no more
+// permissions than it needs.
+func Redis(t testing.TB) storage.Storage {
+	return open(t, redistest.Start(t).LimitedClient(t, namespace))
+}
+
+const namespace = "test"
+
+func open(t testing.TB, client redisstore.Client) storage.Storage {
 	// A busy machine is no fault of the storage.
-	store, err := redisstore.New(client, redisstore.WithTimeout(10*time.Second))
+	store, err := redisstore.New(client, redisstore.WithTimeout(10*time.Second), redisstore.WithNamespace(namespace))
 	if err != nil {
 		t.Fatal(err)
 	}

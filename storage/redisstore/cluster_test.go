@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -155,6 +156,21 @@ func TestClusterReset(t *testing.T) {
 		require.NoError(t, limiter.Reset(t.Context(), requests))
 	}
 	require.EqualValues(t, 0, client.DBSize(t.Context()).Val())
+}
+
+// Check asks every primary.
+func TestClusterCheck(t *testing.T) {
+	cluster := redistest.StartCluster(t, 0)
+	store, err := redisstore.New(cluster.Client(t), redisstore.WithTimeout(10*time.Second))
+	require.NoError(t, err)
+	require.NoError(t, store.Check(t.Context()))
+	for _, setting := range []string{"maxmemory 1gb", "maxmemory-policy volatile-ttl"} {
+		name, value, _ := strings.Cut(setting, " ")
+		require.NoError(t, cluster.Servers[2].Client(t).ConfigSet(t.Context(), name, value).Err())
+	}
+	err = store.Check(t.Context())
+	require.ErrorIs(t, err, ratelimit.ErrMisconfigured)
+	require.ErrorContains(t, err, cluster.Servers[2].Addr)
 }
 
 var _ redisstore.Client = (*redis.ClusterClient)(nil)

@@ -1,6 +1,8 @@
 package redisstore
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"strconv"
 
 	"github.com/granule-limits/ratelimit/storage"
@@ -22,7 +24,12 @@ func (s *Store) Key(k storage.Key) string {
 func (s *Store) appendKey(b []byte, k *storage.Key) []byte {
 	b = append(b, s.namespace...)
 	b = append(b, ":{"...)
-	b = appendEscaped(b, k.Prefix)
+	if s.digest {
+		sum := sha256.Sum256([]byte(k.Prefix))
+		b = base64.RawURLEncoding.AppendEncode(b, sum[:])
+	} else {
+		b = appendEscaped(b, k.Prefix)
+	}
 	b = append(b, "}:"...)
 	if k.Counter.Shared {
 		b = append(b, "shared:"...)

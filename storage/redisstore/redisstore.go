@@ -44,6 +44,7 @@ type Client interface {
 type Store struct {
 	client    Client
 	namespace string
+	digest    bool
 	timeout   time.Duration
 	timedOut  error
 	hashes    sync.Map    // *storage.Script to the SHA-1 of its Lua
@@ -68,15 +69,28 @@ func WithTimeout(d time.Duration) Option {
 	return func(s *Store) { s.timeout = d }
 }
 
-// New makes a store of a client. It sends nothing.
+// WithKeyDigest writes the SHA-256 of a prefix into its keys instead of the
+// prefix, so that Redis, its logs and its monitors see no text of users. Who can
+// guess a prefix, such as an address, can still tell that it is there.
+func WithKeyDigest() Option {
+	return func(s *Store) { s.digest = true }
+}
+
+// New makes a store of a client. It sends nothing; Check tells whether the
+// server is as it should be. A redis.Ring is refused: when one of its servers goes
+// down others take over its keys, which count from nothing, and count from there
+// again when it comes back.
 func New(client Client, opts ...Option) (*Store, error) {
 	s := &Store{client: client, namespace: defaultNamespace, timeout: defaultTimeout}
 	for _, o := range opts {
 		o(s)
 	}
+	_, isRing := client.(*redis.Ring)
 	switch {
 	case client == nil:
 		return nil, fmt.Errorf("%w: redisstore.New: the client is nil", storage.ErrMisconfigured)
+	case isRing:
+		return nil, fmt.Errorf("%w: redisstore.New: a redis.Ring moves keys when a server goes down, and their counters start again: use a cluster, or Sentinel", storage.ErrMisconfigured)
 	case s.timeout <= 0:
 		return nil, fmt.Errorf("%w: redisstore.WithTimeout: %v is not above zero", storage.ErrMisconfigured, s.timeout)
 	case s.namespace == "" || strings.ContainsAny(s.namespace, "{}"):

@@ -188,6 +188,7 @@ func TestNewRefuses(t *testing.T) {
 	for says, make := range map[string]func() (*redisstore.Store, error){
 		"the client is nil":          func() (*redisstore.Store, error) { return redisstore.New(nil) },
 		"WithTimeout: 0s":            func() (*redisstore.Store, error) { return redisstore.New(client, redisstore.WithTimeout(0)) },
+		"a redis.Ring moves keys":    func() (*redisstore.Store, error) { return redisstore.New(redis.NewRing(&redis.RingOptions{})) },
 		`WithNamespace: "" is empty`: func() (*redisstore.Store, error) { return redisstore.New(client, redisstore.WithNamespace("")) },
 		`WithNamespace: "a{" is`:     func() (*redisstore.Store, error) { return redisstore.New(client, redisstore.WithNamespace("a{")) },
 	} {
@@ -234,4 +235,51 @@ func FuzzKey(f *testing.F) {
 			}
 		}
 	})
+}
+
+// With WithKeyDigest no text of a user is in Redis.
+func TestKeyDigest(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	limiter := ratelimit.NewSlidingWindow(open(t, client, redisstore.WithKeyDigest()))
+	for range 2 {
+		for _, prefix := range []string{"bob@example.org", "alice@example.org"} {
+			_, err := limiter.CheckAndUseQuotas(t.Context(), []ratelimit.RequestedQuota{{Prefix: prefix, Requested: 1, Quotas: []ratelimit.Quota{ratelimit.PerHour(5)}}})
+			require.NoError(t, err)
+		}
+	}
+	keys := client.Keys(t.Context(), "*").Val()
+	require.Len(t, keys, 2)
+	for _, key := range keys {
+		require.NotContains(t, key, "example")
+		require.Regexp(t, `^ratelimit:\{[-_A-Za-z0-9]{43}\}:sliding-window:`, key)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client(t)
+	store := open(t, client)
+	require.NoError(t, store.Check(t.Context()))
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
+	require.NoError(t, store.Check(t.Context()), "without maxmemory nothing is evicted")
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "1gb").Err())
+	err := store.Check(t.Context())
+	require.ErrorIs(t, err, ratelimit.ErrMisconfigured)
+	require.ErrorContains(t, err, "maxmemory-policy is allkeys-lru")
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
+	require.NoError(t, store.Check(t.Context()))
+
+	// Without any one of the permissions.
+	for _, command := range strings.Fields("time del rpush lindex lrange lset lrem ltrim rpop set get pexpire eval info") {
+		require.NoError(t, client.Do(t.Context(), append([]any{"acl", "setuser", "limited", "reset", "on", ">secret"}, redistest.ACL("ratelimit", "-"+command)...)...).Err())
+		limited := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "limited", Password: "secret"})
+		err := open(t, limited).Check(t.Context())
+		require.ErrorIs(t, err, ratelimit.ErrMisconfigured, command)
+		limited.Close()
+	}
+	require.Eventually(t, func() bool { return client.DBSize(t.Context()).Val() == 0 }, 5*time.Second, 50*time.Millisecond,
+		"without DEL the key goes by itself")
+
+	server.Stop()
+	require.ErrorIs(t, store.Check(t.Context()), ratelimit.ErrUnavailable)
 }
