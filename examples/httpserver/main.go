@@ -1,27 +1,28 @@
 // Httpserver limits the requests of each client address, in memory or, shared by
-// several servers, in Redis. What is refused is answered 429, with a Retry-After.
+// several servers, in Redis, by each of the strategies. What is refused is answered
+// 429, with a Retry-After. A page shows it: open http://localhost:8080 in a browser.
 //
 //	go run ./examples/httpserver -limit 3 -window 10s
-//	curl -i localhost:8080
+//	curl -i localhost:8080/hello/sliding-window
 package main
 
 import (
 	"context"
+	_ "embed"
 	"flag"
 	"fmt"
 	"io"
 	"log"
-	"math"
 	"net"
 	"net/http"
 	"os"
 	"os/signal"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/granule-limits/ratelimit"
+	"github.com/granule-limits/ratelimit/httplimit"
 	"github.com/granule-limits/ratelimit/storage"
 	"github.com/granule-limits/ratelimit/storage/memory"
 	"github.com/granule-limits/ratelimit/storage/redisstore"
@@ -47,20 +48,21 @@ func main() {
 
 // run serves until the context ends.
 func run(ctx context.Context, stdout io.Writer, addr, redisAddr string, quota ratelimit.Quota) error {
-	if err := quota.Validate(); err != nil { // or every request would find it out
-		return err
-	}
 	store, closeStore, err := openStore(redisAddr)
 	if err != nil {
 		return err
 	}
 	defer closeStore()
+	handler, err := newHandler(store, quota)
+	if err != nil {
+		return err
+	}
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
 	}
 	server := &http.Server{
-		Handler:           limited(ratelimit.NewSlidingWindow(store), quota, http.HandlerFunc(hello)),
+		Handler:           handler,
 		ReadHeaderTimeout: 5 * time.Second,
 	}
 	served := make(chan error, 1)
@@ -91,53 +93,44 @@ func openStore(redisAddr string) (store storage.Storage, closeStore func() error
 	return store, client.Close, err
 }
 
-func hello(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") }
+// strategies are all that there are, by the names that the page gives them.
+var strategies = map[string]func(storage.Storage) ratelimit.Limiter{
+	"sliding-window": ratelimit.NewSlidingWindow,
+	"list":           func(s storage.Storage) ratelimit.Limiter { return ratelimit.NewListLimiter(s) },
+	"hash":           ratelimit.NewHashLimiter,
+	"simple":         ratelimit.NewSimpleLimiter,
+	"token-bucket":   ratelimit.NewTokenBucket,
+}
 
-// limited calls next for the requests that fit the quota of their client.
-func limited(limiter ratelimit.Limiter, quota ratelimit.Quota, next http.Handler) http.Handler {
-	quotas := []ratelimit.Quota{quota}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		grants, err := limiter.CheckAndUseQuotas(r.Context(), []ratelimit.RequestedQuota{
-			{Prefix: clientAddr(r), Requested: 1, Quotas: quotas},
-		})
+//go:embed page.html
+var page []byte
+
+// newHandler says hello within the quota, counted by each strategy at a path of its
+// own, and serves the page, which is not limited.
+func newHandler(store storage.Storage, quota ratelimit.Quota) (http.Handler, error) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(page) })
+	for name, newLimiter := range strategies {
+		policy, err := ratelimit.NewPolicy(name, newLimiter(store), quota)
 		if err != nil {
-			// Nobody is let through unlimited. A service that would rather answer than
-			// limit calls next here.
-			log.Print(err)
-			http.Error(w, "try again later", http.StatusServiceUnavailable)
-			return
+			return nil, err
 		}
-		g := grants[0]
-		w.Header().Set("X-RateLimit-Remaining", strconv.FormatInt(g.Remaining, 10))
-		if g.Granted == 0 {
-			if g.RetryAfter != ratelimit.Never { // as with a limit of 0
-				w.Header().Set("Retry-After", strconv.FormatInt(wholeSeconds(g.RetryAfter), 10))
-			}
-			http.Error(w, "too many requests", http.StatusTooManyRequests)
-			return
+		limit, err := newMiddleware(policy)
+		if err != nil {
+			return nil, err
 		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// clientAddr is whom a request is counted for: the host at the other end of the
-// connection. X-Forwarded-For is not looked at, because a client can send what it
-// likes in it, and be somebody else with every request. Behind a proxy of your
-// own all connections come from the proxy: take the address that it adds, and
-// only from it.
-//
-// Who has one IPv6 address usually has 2^64 of them: a public service would count
-// by the /64.
-func clientAddr(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil { // not TCP
-		return r.RemoteAddr
+		mux.Handle("GET /hello/"+name, limit(http.HandlerFunc(hello)))
 	}
-	return host
+	return mux, nil
 }
 
-// wholeSeconds is rounded up: a client that comes back after that long is not
-// refused for having come too early.
-func wholeSeconds(d time.Duration) int64 {
-	return max(1, int64(math.Ceil(d.Seconds())))
+// newMiddleware counts by the address at the other end of the connection. Behind a
+// proxy of your own all connections come from the proxy: see examples/proxy.
+//
+// While the storage fails nobody is let through unlimited. A service that would
+// rather answer than limit adds WithFailOpen.
+func newMiddleware(policy *ratelimit.Policy) (func(http.Handler) http.Handler, error) {
+	return httplimit.New(policy, httplimit.WithOnError(func(_ *http.Request, err error) { log.Print(err) }))
 }
+
+func hello(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") }

@@ -1,8 +1,9 @@
 package main
 
 import (
-	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -26,8 +27,8 @@ type apiLimit struct {
 	most   int // the most calls that have been in a window
 }
 
-// An api pretends to be somebody else's service. It knows nothing of package
-// ratelimit, so that what it counts can be believed.
+// An api pretends to be somebody else's service, and the way there. It knows
+// nothing of package ratelimit, so that what it counts can be believed.
 type api struct {
 	mu     sync.Mutex
 	calls  []time.Time // when each arrived
@@ -38,31 +39,40 @@ func newAPI(limits ...apiLimit) *api {
 	return &api{limits: append([]apiLimit(nil), limits...)}
 }
 
-// call arrives after a while, and is counted. It fails if there were too many.
-func (a *api) call() error {
+// RoundTrip answers a request as the service would.
+func (a *api) RoundTrip(r *http.Request) (*http.Response, error) {
+	response := &http.Response{StatusCode: http.StatusNoContent, Header: make(http.Header), Body: http.NoBody, Request: r}
+	if broken := a.call(); broken != nil {
+		response.StatusCode = http.StatusTooManyRequests
+		response.Header.Set("Retry-After", strconv.Itoa(int(broken.window/time.Second)))
+	}
+	response.Status = strconv.Itoa(response.StatusCode) + " " + http.StatusText(response.StatusCode)
+	return response, nil
+}
+
+// call arrives after a while, and is counted. It returns a limit that it broke.
+func (a *api) call() (broken *apiLimit) {
 	time.Sleep(rand.N(maxDelay))
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
 	a.calls = append(a.calls, now)
 	for i := range a.limits {
-		if err := a.limits[i].count(a.calls, now); err != nil {
-			return err
+		if a.limits[i].count(a.calls, now) > a.limits[i].calls {
+			return &a.limits[i]
 		}
 	}
 	return nil
 }
 
-// count takes in the newest call. The fullest window of all is one that ends with
-// a call, so it is enough to look at those.
-func (l *apiLimit) count(calls []time.Time, now time.Time) error {
+// count takes in the newest call, and returns how many are in the window. The
+// fullest window of all is one that ends with a call, so it is enough to look at
+// those.
+func (l *apiLimit) count(calls []time.Time, now time.Time) int {
 	for now.Sub(calls[l.oldest]) >= l.window {
 		l.oldest++
 	}
 	n := len(calls) - l.oldest
 	l.most = max(l.most, n)
-	if n > l.calls {
-		return fmt.Errorf("the API refused: %d calls in %v, %d are allowed", n, l.window, l.calls)
-	}
-	return nil
+	return n
 }

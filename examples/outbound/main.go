@@ -1,6 +1,7 @@
 // Outbound calls somebody else's API from several goroutines, and stays within
 // the limits of that API by waiting: 25 calls in 5 seconds and 300 in 60. The API
-// is a pretend one, which counts for itself and would refuse a call too many.
+// is a pretend one, which counts for itself and would refuse a call too many with
+// 429.
 //
 //	go run ./examples/outbound
 //	go run ./examples/outbound -calls 400 -workers 20   # over a minute
@@ -13,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net/http"
 	"os"
 	"os/signal"
 	"sync"
@@ -20,6 +22,7 @@ import (
 	"time"
 
 	"github.com/granule-limits/ratelimit"
+	"github.com/granule-limits/ratelimit/httplimit"
 	"github.com/granule-limits/ratelimit/storage/memory"
 )
 
@@ -50,7 +53,7 @@ func run(ctx context.Context, stdout io.Writer, a *api, calls, workers int) erro
 	if calls < 0 || workers < 1 {
 		return errors.New("calls must not be negative, and there must be a worker")
 	}
-	policy, err := newPolicy(a)
+	client, err := newClient(a)
 	if err != nil {
 		return err
 	}
@@ -59,7 +62,7 @@ func run(ctx context.Context, stdout io.Writer, a *api, calls, workers int) erro
 
 	start := time.Now()
 	made := 0
-	for callErr := range results(ctx, policy, a, calls, workers) {
+	for callErr := range results(ctx, client, calls, workers) {
 		if callErr != nil {
 			if err == nil {
 				err = callErr
@@ -78,29 +81,37 @@ func run(ctx context.Context, stdout io.Writer, a *api, calls, workers int) erro
 	return err
 }
 
-// newPolicy is the API's limits, as they look from here.
+// newClient is a client that keeps to the API's limits, as they look from here,
+// and to what the API says of them.
 //
 // The list limiter is exact: it holds in every window, wherever it begins, which
 // is how the API counts. The sliding window can let a little more into a window
 // that begins within a granule. The price is a log of up to 300 times, which is
 // nothing for a single counter.
-func newPolicy(a *api) (*ratelimit.Policy, error) {
+//
+// The key is whom the API counts for, here the one account that all workers use.
+func newClient(a *api) (*http.Client, error) {
 	var quotas []ratelimit.Quota
 	for _, l := range a.limits {
 		quotas = append(quotas, ratelimit.Per(int64(l.calls), l.window+margin))
 	}
-	return ratelimit.NewPolicy("pretend-api", ratelimit.NewListLimiter(memory.New()), quotas...)
+	policy, err := ratelimit.NewPolicy("pretend-api", ratelimit.NewListLimiter(memory.New()), quotas...)
+	if err != nil {
+		return nil, err
+	}
+	account := func(*http.Request) (string, error) { return "our-account", nil }
+	return &http.Client{Transport: &httplimit.Transport{Base: a, Policy: policy, Key: account}}, nil
 }
 
 // results has workers make the calls, and sends how each went.
-func results(ctx context.Context, policy *ratelimit.Policy, a *api, calls, workers int) <-chan error {
+func results(ctx context.Context, client *http.Client, calls, workers int) <-chan error {
 	results := make(chan error)
 	var begun atomic.Int64
 	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() {
 			for begun.Add(1) <= int64(calls) {
-				err := callWithinLimits(ctx, policy, a)
+				err := call(ctx, client)
 				results <- err
 				if err != nil {
 					return
@@ -115,13 +126,21 @@ func results(ctx context.Context, policy *ratelimit.Policy, a *api, calls, worke
 	return results
 }
 
-// callWithinLimits is where the limiting is. The key is whom the API counts for,
-// here the one account that all workers use.
-func callWithinLimits(ctx context.Context, policy *ratelimit.Policy, a *api) error {
-	if err := policy.Wait(ctx, "our-account"); err != nil {
+// call makes one call, when its turn has come.
+func call(ctx context.Context, client *http.Client) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.example/", nil)
+	if err != nil {
 		return err
 	}
-	return a.call()
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusNoContent {
+		return fmt.Errorf("the API refused: %s, retry after %s seconds", response.Status, response.Header.Get("Retry-After"))
+	}
+	return nil
 }
 
 func elapsed(since time.Time) time.Duration {

@@ -1,6 +1,8 @@
 package redisstore_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	"github.com/granule-limits/ratelimit"
 	"github.com/granule-limits/ratelimit/internal/limitertest"
 	"github.com/granule-limits/ratelimit/internal/redistest"
+	"github.com/granule-limits/ratelimit/storage"
 	"github.com/granule-limits/ratelimit/storage/memory"
 	"github.com/granule-limits/ratelimit/storage/redisstore"
 )
@@ -174,3 +177,209 @@ func TestClusterCheck(t *testing.T) {
 }
 
 var _ redisstore.Client = (*redis.ClusterClient)(nil)
+
+// traffic calls from several goroutines until stop, for many prefixes and one
+// shared quota, and counts.
+type traffic struct {
+	wg      sync.WaitGroup
+	once    sync.Once
+	done    chan struct{}
+	granted [32]atomic.Int64
+	failed  atomic.Int64
+	unclear atomic.Int64 // of those, ErrIndeterminate
+}
+
+func startTraffic(t *testing.T, limiter ratelimit.Limiter, quotas ...ratelimit.Quota) *traffic {
+	tr := &traffic{done: make(chan struct{})}
+	t.Cleanup(tr.stop)
+	for g := range 8 {
+		tr.wg.Go(func() {
+			for i := g; ; i++ {
+				select {
+				case <-tr.done:
+					return
+				default:
+				}
+				p := i % len(tr.granted)
+				grants, err := limiter.CheckAndUseQuotas(context.Background(), []ratelimit.RequestedQuota{{Prefix: fmt.Sprint("p", p), Requested: 1, Quotas: quotas}})
+				switch {
+				case errors.Is(err, ratelimit.ErrIndeterminate):
+					tr.unclear.Add(1)
+					tr.failed.Add(1)
+				case errors.Is(err, ratelimit.ErrUnavailable):
+					tr.failed.Add(1)
+				case err != nil:
+					t.Error(err)
+				default:
+					tr.granted[p].Add(grants[0].Granted)
+				}
+			}
+		})
+	}
+	return tr
+}
+
+func (tr *traffic) stop() {
+	tr.once.Do(func() { close(tr.done) })
+	tr.wg.Wait()
+}
+
+// used is how much of its quota each prefix has used.
+func used(t *testing.T, limiter ratelimit.Limiter, quota ratelimit.Quota) (used [32]int64) {
+	for p := range used {
+		_, grants, err := limiter.CheckWithinQuotas(t.Context(), []ratelimit.RequestedQuota{{Prefix: fmt.Sprint("p", p), Quotas: []ratelimit.Quota{quota}}})
+		require.NoError(t, err)
+		used[p] = quota.Limit - grants[0].Remaining
+	}
+	return used
+}
+
+// SCRIPT FLUSH under load is healed by each call: no error, nothing charged
+// twice.
+func TestScriptFlush(t *testing.T) {
+	quota := ratelimit.PerDay(1_000_000)
+	server := redistest.Start(t)
+	cluster := redistest.StartCluster(t, 0)
+	for name, client := range map[string]interface {
+		redisstore.Client
+		ScriptFlush(ctx context.Context) *redis.StatusCmd
+	}{"single": server.Client(t), "cluster": cluster.Client(t)} {
+		t.Run(name, func(t *testing.T) {
+			store, err := redisstore.New(client, redisstore.WithTimeout(10*time.Second))
+			require.NoError(t, err)
+			limiter := ratelimit.NewSlidingWindow(store)
+			tr := startTraffic(t, limiter, quota)
+			for range 100 {
+				time.Sleep(10 * time.Millisecond)
+				require.NoError(t, client.ScriptFlush(t.Context()).Err())
+			}
+			tr.stop()
+			require.Zero(t, tr.failed.Load())
+			for p, n := range used(t, limiter, quota) {
+				require.Equal(t, tr.granted[p].Load(), n)
+			}
+		})
+	}
+}
+
+// Calls go on while slots move to another server.
+func TestClusterMigration(t *testing.T) {
+	cluster := redistest.StartCluster(t, 0)
+	store, err := redisstore.New(cluster.Client(t), redisstore.WithTimeout(10*time.Second))
+	require.NoError(t, err)
+	limiter := ratelimit.NewSlidingWindow(store)
+	quotas := []ratelimit.Quota{ratelimit.PerDay(1_000_000), {Limit: 1_000_000, Window: time.Hour, PrefixOverride: "all"}}
+	tr := startTraffic(t, limiter, quotas...)
+	cluster.Reshard(t, 0, 1, 3000)
+	cluster.Reshard(t, 1, 2, 3000)
+	tr.stop()
+	require.Zero(t, tr.failed.Load())
+	total := int64(0)
+	for p, n := range used(t, limiter, quotas[0]) {
+		require.Equal(t, tr.granted[p].Load(), n)
+		total += n
+	}
+	require.Positive(t, total)
+	require.Equal(t, total, used(t, limiter, quotas[1])[0])
+}
+
+// Calls go on when a replica takes over from a primary; until then only keys of
+// that primary are affected.
+func TestClusterFailover(t *testing.T) {
+	cluster := redistest.StartCluster(t, 1)
+	store, err := redisstore.New(cluster.Client(t), redisstore.WithTimeout(200*time.Millisecond))
+	require.NoError(t, err)
+	limiter := ratelimit.NewSlidingWindow(store)
+	quota := ratelimit.PerDay(1_000_000)
+	tr := startTraffic(t, limiter, quota)
+	time.Sleep(300 * time.Millisecond)
+	cluster.Servers[0].Stop()
+	require.Eventually(t, func() bool {
+		before := [32]int64{}
+		for p := range before {
+			before[p] = tr.granted[p].Load()
+		}
+		time.Sleep(300 * time.Millisecond)
+		for p := range before {
+			if tr.granted[p].Load() == before[p] {
+				return false
+			}
+		}
+		return true
+	}, 30*time.Second, time.Millisecond, "some prefixes are never served again")
+	tr.stop()
+	t.Logf("%d calls failed, of %d of them it is not clear whether they were charged", tr.failed.Load(), tr.unclear.Load())
+}
+
+// A primary that is lost with no replica takes nothing but its own keys with it.
+func TestClusterLostPrimary(t *testing.T) {
+	cluster := redistest.StartCluster(t, 0)
+	client := cluster.Client(t)
+	for _, s := range cluster.Servers {
+		require.NoError(t, s.Client(t).ConfigSet(t.Context(), "cluster-require-full-coverage", "no").Err())
+	}
+	store, err := redisstore.New(client, redisstore.WithTimeout(time.Second))
+	require.NoError(t, err)
+	limiter := ratelimit.NewSlidingWindow(store)
+	call := func(p int) error {
+		_, err := limiter.CheckAndUseQuotas(t.Context(), []ratelimit.RequestedQuota{{Prefix: fmt.Sprint("p", p), Requested: 1, Quotas: []ratelimit.Quota{ratelimit.PerDay(9)}}})
+		return err
+	}
+	lost := make(map[int]bool)
+	for p := range 32 {
+		require.NoError(t, call(p))
+		node, err := client.MasterForKey(t.Context(), store.Key(storage.Key{Prefix: fmt.Sprint("p", p)}))
+		require.NoError(t, err)
+		lost[p] = node.Options().Addr == cluster.Servers[0].Addr
+	}
+	cluster.Servers[0].Stop()
+	for p := range 32 {
+		err := call(p)
+		if lost[p] {
+			require.Error(t, err)
+			require.NotErrorIs(t, err, ratelimit.ErrMisconfigured)
+		} else {
+			require.NoError(t, err)
+		}
+	}
+}
+
+// A part that fails is no charge for the others: what they gave is given back.
+func TestPartOfACallFails(t *testing.T) {
+	cluster := redistest.StartCluster(t, 0)
+	client := cluster.Client(t)
+	store, err := redisstore.New(client, redisstore.WithTimeout(10*time.Second))
+	require.NoError(t, err)
+	for name, open := range limitertest.Strategies {
+		limiter := open(store)
+		requests := []ratelimit.RequestedQuota{
+			{Prefix: name + "a", Requested: 3, Quotas: []ratelimit.Quota{ratelimit.PerDay(9)}},
+			{Prefix: name + "b", Requested: 3, Quotas: []ratelimit.Quota{ratelimit.PerDay(9), {Limit: 9, Window: time.Hour, PrefixOverride: name + "c"}}},
+		}
+		_, err := limiter.CheckAndUseQuotas(t.Context(), requests[1:])
+		require.NoError(t, err)
+		// the key of b becomes one of another type
+		broken := ""
+		require.NoError(t, client.ForEachMaster(t.Context(), func(ctx context.Context, node *redis.Client) error {
+			for _, key := range node.Keys(ctx, "*{"+name+"b}*").Val() {
+				broken = key
+			}
+			return nil
+		}))
+		require.NotEmpty(t, broken)
+		require.NoError(t, client.Del(t.Context(), broken).Err())
+		require.NoError(t, client.SAdd(t.Context(), broken, "x").Err())
+
+		_, err = limiter.CheckAndUseQuotas(t.Context(), requests)
+		require.ErrorIs(t, err, ratelimit.ErrMisconfigured, name)
+		require.NotErrorIs(t, err, ratelimit.ErrIndeterminate, name)
+		require.ErrorIs(t, limiter.UseQuotas(t.Context(), requests, []ratelimit.GrantedQuota{
+			{Prefix: name + "a", Granted: 3}, {Prefix: name + "b", Granted: 3},
+		}, time.Time{}), ratelimit.ErrMisconfigured, name)
+		require.NoError(t, client.Del(t.Context(), broken).Err())
+		_, grants, err := limiter.CheckWithinQuotas(t.Context(), requests)
+		require.NoError(t, err)
+		require.EqualValues(t, 9, grants[0].Remaining, "%s: not given back", name)
+		require.EqualValues(t, 6, grants[1].States[1].Remaining, "%s: not given back", name)
+	}
+}

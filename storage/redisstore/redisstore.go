@@ -216,6 +216,11 @@ func (s *Store) send(ctx context.Context, cmd redis.Cmder, t *ticket) (outcome, 
 	if err == nil {
 		return 0, nil
 	}
+	if cluster, ok := s.client.(interface{ ReloadState(ctx context.Context) }); ok && isConnection(err) {
+		// A replica may have taken over. The client looks for it by itself only when it
+		// may send a command again.
+		cluster.ReloadState(ctx)
+	}
 	if t != nil && t.takeBack() {
 		return unsent, err
 	}
