@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -36,84 +37,46 @@ func TestLimited(t *testing.T) {
 
 func testLimited(t *testing.T, store storage.Storage) {
 	const limit = 5
-	// An hour, so that nothing comes free while the test runs.
-	server := serve(t, store, ratelimit.PerHour(limit))
-	for i := range limit {
-		response := get(t, server.URL)
-		if response.StatusCode != http.StatusOK {
-			t.Fatalf("request %d: %s, want 200", i+1, response.Status)
-		}
-		if got, want := response.Header.Get("X-RateLimit-Remaining"), strconv.Itoa(limit-1-i); got != want {
-			t.Errorf("request %d: X-RateLimit-Remaining %q, want %q", i+1, got, want)
-		}
-		if got := response.Header.Get("Retry-After"); got != "" {
-			t.Errorf("request %d: Retry-After %q, want none", i+1, got)
-		}
-	}
-	for range 3 {
-		response := get(t, server.URL)
-		if response.StatusCode != http.StatusTooManyRequests {
-			t.Fatalf("request above the limit: %s, want 429", response.Status)
-		}
-		if got := response.Header.Get("X-RateLimit-Remaining"); got != "0" {
-			t.Errorf("X-RateLimit-Remaining %q, want 0", got)
-		}
-		seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))
-		if err != nil || seconds < 1 || seconds > 3600 {
-			t.Errorf("Retry-After %q, want whole seconds from 1 to 3600", response.Header.Get("Retry-After"))
-		}
-	}
-}
-
-func TestLimitOfNothing(t *testing.T) {
-	response := get(t, serve(t, memory.New(), ratelimit.PerHour(0)).URL)
-	if response.StatusCode != http.StatusTooManyRequests {
-		t.Errorf("%s, want 429", response.Status)
-	}
-	if got := response.Header.Get("Retry-After"); got != "" {
-		t.Errorf("Retry-After %q, want none: no waiting helps", got)
+	for name := range strategies {
+		t.Run(name, func(t *testing.T) {
+			// A day, so that nothing comes free while the test runs.
+			url := serve(t, store, ratelimit.PerDay(limit)) + "/hello/" + name
+			for i := range limit {
+				response := get(t, url)
+				if response.StatusCode != http.StatusOK {
+					t.Fatalf("request %d: %s, want 200", i+1, response.Status)
+				}
+				if got, want := response.Header.Get("RateLimit"), fmt.Sprintf("%q;r=%d;t=", name, limit-1-i); !strings.HasPrefix(got, want) {
+					t.Errorf("request %d: RateLimit %s, want %s…", i+1, got, want)
+				}
+				if got := response.Header.Get("Retry-After"); got != "" {
+					t.Errorf("request %d: Retry-After %q, want none", i+1, got)
+				}
+			}
+			for range 3 {
+				response := get(t, url)
+				if response.StatusCode != http.StatusTooManyRequests {
+					t.Fatalf("request above the limit: %s, want 429", response.Status)
+				}
+				seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))
+				if err != nil || seconds < 1 || seconds > 27*3600 { // the hash limiter frees late
+					t.Errorf("Retry-After %q, want whole seconds, at most a day and a little", response.Header.Get("Retry-After"))
+				}
+				if got, want := response.Header.Get("RateLimit"), fmt.Sprintf("%q;r=0;t=%d", name, seconds); got != want {
+					t.Errorf("RateLimit %s, want %s", got, want)
+				}
+			}
+		})
 	}
 }
 
-func TestClientsDoNotShare(t *testing.T) {
-	handler := limited(ratelimit.NewSlidingWindow(memory.New()), ratelimit.PerHour(1), http.HandlerFunc(hello))
-	for _, tt := range []struct {
-		remoteAddr, forwardedFor string
-		want                     int
-	}{
-		{"192.0.2.1:1000", "", http.StatusOK},
-		{"192.0.2.1:2000", "", http.StatusTooManyRequests}, // the same host
-		{"192.0.2.1:1000", "192.0.2.9", http.StatusTooManyRequests},
-		{"192.0.2.2:1000", "", http.StatusOK},
-		{"[2001:db8::1]:1000", "", http.StatusOK},
-		{"[2001:db8::1]:2000", "", http.StatusTooManyRequests},
-		{"@", "", http.StatusOK}, // a Unix socket
-	} {
-		request := httptest.NewRequest(http.MethodGet, "/", nil)
-		request.RemoteAddr = tt.remoteAddr
-		request.Header.Set("X-Forwarded-For", tt.forwardedFor)
-		response := httptest.NewRecorder()
-		handler.ServeHTTP(response, request)
-		if response.Code != tt.want {
-			t.Errorf("%s, X-Forwarded-For %q: %d, want %d", tt.remoteAddr, tt.forwardedFor, response.Code, tt.want)
-		}
-	}
-}
-
-func TestWholeSeconds(t *testing.T) {
-	for d, want := range map[time.Duration]int64{
-		0:                             1,
-		time.Microsecond:              1,
-		time.Second - 1:               1,
-		time.Second:                   1,
-		time.Second + 1:               2,
-		90 * time.Second:              90,
-		90*time.Second + 1:            91,
-		100 * 365 * 24 * time.Hour:    3153600000,
-		100*365*24*time.Hour + 500000: 3153600001,
-	} {
-		if got := wholeSeconds(d); got != want {
-			t.Errorf("wholeSeconds(%v) = %d, want %d", d, got, want)
+func TestPaths(t *testing.T) {
+	url := serve(t, memory.New(), ratelimit.PerHour(1))
+	for path, want := range map[string]int{"/": 200, "/hello/unheard-of": 404, "/else": 404} {
+		for range 2 { // none of them is limited
+			if response := get(t, url+path); response.StatusCode != want {
+				t.Errorf("%s: %s, want %d", path, response.Status, want)
+			}
 		}
 	}
 }
@@ -121,10 +84,10 @@ func TestWholeSeconds(t *testing.T) {
 // run listens, serves, and returns when its context ends.
 func TestRun(t *testing.T) {
 	url, stop := start(t, "")
-	if response := get(t, url); response.StatusCode != http.StatusOK {
+	if response := get(t, url+"/hello/list"); response.StatusCode != http.StatusOK {
 		t.Errorf("first request: %s, want 200", response.Status)
 	}
-	if response := get(t, url); response.StatusCode != http.StatusTooManyRequests {
+	if response := get(t, url+"/hello/list"); response.StatusCode != http.StatusTooManyRequests {
 		t.Errorf("second request: %s, want 429", response.Status)
 	}
 	if err := stop(); err != nil {
@@ -144,7 +107,7 @@ func TestRunWithoutStorage(t *testing.T) {
 	}
 	defer silent.Close()
 	url, stop := start(t, silent.Addr().String())
-	if response := get(t, url); response.StatusCode != http.StatusServiceUnavailable {
+	if response := get(t, url+"/hello/list"); response.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("%s, want 503", response.Status)
 	}
 	if err := stop(); err != nil {
@@ -193,10 +156,16 @@ func start(t *testing.T, redisAddr string) (url string, stop func() error) {
 	}
 }
 
-func serve(t *testing.T, store storage.Storage, quota ratelimit.Quota) *httptest.Server {
-	server := httptest.NewServer(limited(ratelimit.NewSlidingWindow(store), quota, http.HandlerFunc(hello)))
+// serve is the URL of a server that runs until the test ends.
+func serve(t *testing.T, store storage.Storage, quota ratelimit.Quota) string {
+	t.Helper()
+	handler, err := newHandler(store, quota)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
-	return server
+	return server.URL
 }
 
 // get reads the whole response, so that its connection is idle when the server

@@ -31,7 +31,7 @@ const (
 // soon: it loads, it fails over, it is busy or full.
 var passing = []string{
 	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "OOM", "NOREPLICAS", "MISCONF",
-	"max number of clients",
+	"max number of clients", "EXECABORT",
 }
 
 // outcomeOf tells by the error what became of a command. Of an answer only the
@@ -43,7 +43,7 @@ func outcomeOf(err error) outcome {
 	switch {
 	case errors.As(err, &dial) && dial.Op == "dial",
 		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed),
-		errors.Is(err, errTakenBack):
+		errors.Is(err, errTakenBack), errors.Is(err, redis.TxFailedErr):
 		return unsent
 	case errors.As(err, &answer):
 		if slices.ContainsFunc(passing, func(code string) bool { return redis.HasErrorPrefix(answer, code) }) {
