@@ -9,8 +9,8 @@ import (
 
 // granules is the state that the three window strategies have in common: how
 // many units were used in each granule of time that still counts, and their sum.
-// Granule ⌊t/G⌋ counts during W/G granules, itself included, and late more.
-// scripts/granules.lua tells the same in Lua.
+// A granule is told by its start, a multiple of G; it counts for W from there, and
+// late granules longer. scripts/granules.lua tells the same in Lua.
 //
 // Because the sum is kept, a decision does not depend on how many granules a
 // window has: it looks at those that have just expired, which Use then drops.
@@ -19,38 +19,36 @@ type granules struct {
 }
 
 // The words of the state. The newest granule stands apart from the older ones,
-// so that most calls touch nothing else and a counter used once has four words.
+// so that most calls touch nothing else and a counter used once has three words.
 const (
-	wordNewest = iota // time of the newest use, µs; the frame relies on it
+	wordNewest = iota // the newest granule: its start, µs; the frame relies on it
 	wordTotal         // units in all granules of the state
-	wordNumber        // the newest granule: its number
-	wordCount         // and its units
+	wordCount         // units in the newest granule
 	wordHead          // only with older granules: the index of the oldest of them
-	wordOlder         // from here on (number, units) of each, the oldest first
+	wordOlder         // from here on (start, units) of each, the oldest first
 )
 
-// span is how many granules count at a time, the current one included.
-func (g granules) span(c *storage.Cell) int64 {
-	return c.Window/c.Granularity + g.late
+// lasts is how long a granule counts from its start.
+func (g granules) lasts(c *storage.Cell) int64 {
+	return c.Window + g.late*c.Granularity
 }
 
 func (g granules) peek(s storage.State, c *storage.Cell, at, n int64) frame.Room {
-	span := g.span(c)
-	expired := at/c.Granularity - span // the newest granule that no longer counts
-	if len(s) == 0 || s[wordNumber] <= expired {
+	lasts := g.lasts(c)
+	if len(s) == 0 || s[wordNewest]+lasts <= at {
 		return frame.Unused(c, n)
 	}
 	used, older := s[wordTotal], olderGranules(s)
-	for len(older) > 0 && older[0] <= expired {
+	for len(older) > 0 && older[0]+lasts <= at {
 		used -= older[1]
 		older = older[2:]
 	}
-	resetAt := (s[wordNumber] + span) * c.Granularity
+	resetAt := s[wordNewest] + lasts
 	return frame.RoomOf(c, used, n, resetAt, func(keep int64) int64 {
 		left := used
 		for i := 0; i < len(older); i += 2 {
 			if left -= older[i+1]; left <= keep {
-				return (older[i] + span) * c.Granularity
+				return older[i] + lasts
 			}
 		}
 		return resetAt
@@ -58,24 +56,25 @@ func (g granules) peek(s storage.State, c *storage.Cell, at, n int64) frame.Room
 }
 
 func (g granules) use(s storage.State, c *storage.Cell, at, n int64) storage.State {
-	number := at / c.Granularity
+	start := at - at%c.Granularity
 	if n < 0 {
-		return giveBack(s, number, -n)
+		return giveBack(s, start, -n)
 	}
-	expired := number - g.span(c)
-	if len(s) == 0 || s[wordTotal] == 0 || s[wordNumber] <= expired { // nothing counts any more
-		return append(s[:0], at, n, number, n)
+	lasts := g.lasts(c)
+	if len(s) == 0 || s[wordTotal] == 0 || s[wordNewest]+lasts <= at { // nothing counts any more
+		return append(s[:0], start, n, n)
 	}
-	s = dropOlder(s, expired)
-	n = min(n, storage.MaxNumber-s[wordTotal])
-	if s[wordNumber] < number && n > 0 {
+	s = dropOlder(s, at-lasts)
+	if n = min(n, storage.MaxNumber-s[wordTotal]); n == 0 {
+		return s
+	}
+	if s[wordNewest] < start {
 		if len(s) == wordHead {
 			s = append(s, wordOlder)
 		}
-		s = append(s, s[wordNumber], s[wordCount])
-		s[wordNumber], s[wordCount] = number, 0
+		s = append(s, s[wordNewest], s[wordCount])
+		s[wordNewest], s[wordCount] = start, 0
 	}
-	s[wordNewest] = at
 	s[wordTotal] += n
 	s[wordCount] += n
 	return s
@@ -113,24 +112,24 @@ func dropOlder(s storage.State, expired int64) storage.State {
 // giveBack takes up to n units out of the first granule that is not before the
 // given one: that is where a use at that time was recorded, or, where time had
 // gone on, a granule that expires no later.
-func giveBack(s storage.State, number, n int64) storage.State {
-	if len(s) == 0 || s[wordNumber] < number {
+func giveBack(s storage.State, start, n int64) storage.State {
+	if len(s) == 0 || s[wordNewest] < start {
 		return s
 	}
-	at := wordNumber
-	for i := len(s) - 2; i >= len(s)-len(olderGranules(s)) && s[i] >= number; i -= 2 {
-		at = i
+	count := wordCount
+	for i := len(s) - 2; i >= len(s)-len(olderGranules(s)) && s[i] >= start; i -= 2 {
+		count = i + 1
 	}
-	n = min(n, s[at+1])
-	s[at+1] -= n
+	n = min(n, s[count])
+	s[count] -= n
 	s[wordTotal] -= n
-	if s[at+1] > 0 {
+	if s[count] > 0 {
 		return s
 	}
-	if at != wordNumber {
-		s = slices.Delete(s, at, at+2)
+	if count != wordCount {
+		s = slices.Delete(s, count-1, count+1)
 	} else if len(s) > wordHead { // the newest of the older granules takes its place
-		s[wordNumber], s[wordCount] = s[len(s)-2], s[len(s)-1]
+		s[wordNewest], s[wordCount] = s[len(s)-2], s[len(s)-1]
 		s = s[:len(s)-2]
 	}
 	if len(olderGranules(s)) == 0 {

@@ -91,6 +91,9 @@ func (m *model) record(now int64, r *storage.Request) {
 			most = refillOf(cell.Window, cell.Limit).most()
 		}
 		units := min(r.Granted, most-m.used(&cell, at))
+		if units == 0 { // it is full
+			continue
+		}
 		m.uses[cell.Key] = append(slices.Clip(m.uses[cell.Key]), use{at, units, cell})
 	}
 }

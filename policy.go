@@ -222,6 +222,9 @@ func (p *Policy) decideThrough(ctx context.Context, op storage.Op, key string, n
 	} else {
 		grants, err = p.limiter.CheckAndUseQuotas(ctx, requests, opts...)
 	}
+	if err == nil && len(grants) != 1 {
+		err = fmt.Errorf("%w: the limiter of policy %q gave %d grants for 1 request", ErrMisconfigured, p.name, len(grants))
+	}
 	if err != nil {
 		return Decision{}, err
 	}

@@ -24,34 +24,29 @@ func NewSimpleLimiter(store storage.Storage) Limiter { return newLimiter(store, 
 
 // The words of the state.
 const (
-	simpleNewest = iota // time of the newest use, µs
-	simpleUsed          // units used in the window of that time
+	simpleNewest = iota // start of the window of the newest use, µs
+	simpleUsed          // units used in it
 )
 
 func simplePeek(s storage.State, c *storage.Cell, at, n int64) frame.Room {
-	window := at / c.Window
-	if len(s) == 0 || s[simpleNewest]/c.Window < window {
+	if len(s) == 0 || s[simpleNewest]+c.Window <= at {
 		return frame.Unused(c, n)
 	}
-	end := (window + 1) * c.Window
+	end := s[simpleNewest] + c.Window
 	return frame.RoomOf(c, s[simpleUsed], n, end, func(int64) int64 { return end })
 }
 
 func simpleUse(s storage.State, c *storage.Cell, at, n int64) storage.State {
-	if len(s) == 0 {
-		s = storage.State{0, 0}
+	start := at - at%c.Window
+	current := len(s) > 0 && s[simpleNewest] == start
+	switch {
+	case n < 0 && current:
+		s[simpleUsed] = max(0, s[simpleUsed]+n)
+	case n < 0: // that window is over
+	case current:
+		s[simpleUsed] += min(n, storage.MaxNumber-s[simpleUsed])
+	default:
+		s = append(s[:0], start, n)
 	}
-	current := s[simpleNewest]/c.Window == at/c.Window
-	if n < 0 {
-		if current {
-			s[simpleUsed] = max(0, s[simpleUsed]+n)
-		}
-		return s
-	}
-	if !current {
-		s[simpleUsed] = 0
-	}
-	s[simpleNewest] = at
-	s[simpleUsed] += min(n, storage.MaxNumber-s[simpleUsed])
 	return s
 }

@@ -124,7 +124,10 @@ func bucketUse(s storage.State, c *storage.Cell, at, n int64) storage.State {
 	if whole < at {
 		whole, part = at, 0
 	}
-	w, p := r.of(min(n, r.most()-r.missing(whole-at, part)))
+	if n = min(n, r.most()-r.missing(whole-at, part)); n <= 0 {
+		return s
+	}
+	w, p := r.of(n)
 	whole, part = whole+w, part+p
 	if part >= r.rate {
 		whole, part = whole+1, part-r.rate

@@ -71,8 +71,13 @@ local function run(load, peek, use, save)
       used = used - peek(s, q, s.newest, 0)
     end
     s.newest, s.broken, s.replace = nil, nil, true
-    use(s, q, now, used)
-    keep(s, select(4, peek(s, q, now, 0)))
+    if used > 0 then
+      use(s, q, now, used)
+      keep(s, select(4, peek(s, q, now, 0)))
+    else
+      redis.call('DEL', s.key)
+      s.stored = false
+    end
   end
 
   local function answer(q, left, retry_at, next_at, reset_at)
@@ -136,16 +141,16 @@ local function run(load, peek, use, save)
       for _, q in ipairs(r) do
         if r.granted > 0 then
           use(q.s, q, stamp(q.s), r.granted)
-          changed[q.s] = true
+          changed[q.s] = now
         elseif q.s.newest then -- units are given back at the very time at which they were recorded
           use(q.s, q, now, r.granted)
-          changed[q.s] = true
+          changed[q.s] = now
         end
       end
     end
   end
 
-  if together and not granted then
+  if together and op ~= USE and not granted then
     changed = {} -- nothing has been written yet
     for _, r in ipairs(requests) do
       r.granted = 0
@@ -165,10 +170,14 @@ local function run(load, peek, use, save)
       local n = #reply
       reply[n + 1], reply[n + 2], reply[n + 3] = q.remaining, q.reached, q.retry_after
       reply[n + 4], reply[n + 5] = q.next_after, q.reset_after
-      if op ~= CHECK and changed[q.s] then
-        keep(q.s, now + q.reset_after)
-        changed[q.s] = nil
+      if op ~= CHECK and changed[q.s] then -- of several limits, the one that needs it longest
+        changed[q.s] = max(changed[q.s], now + q.reset_after)
       end
+    end
+  end
+  if op ~= CHECK then
+    for s, reset_at in pairs(changed) do
+      keep(s, reset_at)
     end
   end
   return reply

@@ -1,18 +1,18 @@
 -- The state of the window strategies; granules.go tells the same in Go.
 --
--- It is a list. Its last element is the head, 'newest total number count oldest':
--- the time of the newest use, the units in all granules, number and units of the
--- newest granule, and the number of the oldest. Before it stand the granules
--- older than the newest, 'number count' each, the oldest first. So most calls
--- read and write the head alone, and advancing works at the two ends.
+-- It is a list. Its last element is the head, 'newest total count oldest': the
+-- start of the newest granule, the units in all granules and in the newest, and
+-- the start of the oldest. Before it stand the granules older than the newest,
+-- 'start count' each, the oldest first. So most calls read and write the head
+-- alone, and advancing works at the two ends.
 
-local function text_of(number, count)
-  return string.format('%.0f %.0f', number, count)
+local function text_of(start, count)
+  return string.format('%.0f %.0f', start, count)
 end
 
 local function granule_of(text)
-  local number, count = string.match(text or '', '^(%d+) (%d+)$')
-  return tonumber(number), tonumber(count)
+  local start, count = string.match(text or '', '^(%d+) (%d+)$')
+  return tonumber(start), tonumber(count)
 end
 
 -- forget drops what was read of the older granules and not written yet.
@@ -24,27 +24,26 @@ local function load(key)
   local s, head = { key = key }, redis.call('LINDEX', key, -1)
   forget(s)
   if head then
-    local newest, total, number, count, oldest = string.match(head, '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
-    s.newest, s.total, s.number = tonumber(newest), tonumber(total), tonumber(number)
-    s.count, s.oldest = tonumber(count), tonumber(oldest)
-    s.stored, s.broken = true, not newest or max(s.newest, s.total, s.number, s.count, s.oldest) > MAX_NUMBER
+    local newest, total, count, oldest = string.match(head, '^(%d+) (%d+) (%d+) (%d+)$')
+    s.newest, s.total, s.count, s.oldest = tonumber(newest), tonumber(total), tonumber(count), tonumber(oldest)
+    s.stored, s.broken = true, not newest or max(s.newest, s.total, s.count, s.oldest) > MAX_NUMBER
   end
   return s
 end
 
--- Number and units of the i-th of the older granules, or nil after the last. They
+-- Start and units of the i-th of the older granules, or nil after the last. They
 -- are read when they are asked for, more each time.
 local function older(s, i)
   while i > s.read and not s.all do
     local batch = redis.call('LRANGE', s.key, s.read, s.read * 2 + 7)
     for _, text in ipairs(batch) do
-      local number, count = granule_of(text)
-      if not number then -- the head
+      local start, count = granule_of(text)
+      if not start then -- the head
         s.all = true
         break
       end
       s.read = s.read + 1
-      s.older[s.read] = { number, count }
+      s.older[s.read] = { start, count }
     end
     s.all = s.all or #batch == 0
   end
@@ -54,24 +53,25 @@ local function older(s, i)
   end
 end
 
--- How many of the older granules have expired, the dropped ones included; the
--- units in them; and the number of the oldest that has not.
-local function expire(s, expired)
-  if s.oldest > expired then
+-- How many of the older granules, those that began until a time, have expired,
+-- the dropped ones included; the units in them; and the start of the oldest that
+-- has not.
+local function expire(s, till)
+  if s.oldest > till then
     return s.dropped, 0, s.oldest
   end
   local i, units = s.dropped, 0
-  local number, count = older(s, i + 1)
-  while number and number <= expired do
+  local start, count = older(s, i + 1)
+  while start and start <= till do
     i, units = i + 1, units + count
-    number, count = older(s, i + 1)
+    start, count = older(s, i + 1)
   end
-  return i, units, number or s.number
+  return i, units, start or s.newest
 end
 
 -- Writes what has changed in s.
 local function flush(s)
-  local head = string.format('%.0f %.0f %.0f %.0f %.0f', s.newest, s.total, s.number, s.count, s.oldest)
+  local head = string.format('%.0f %.0f %.0f %.0f', s.newest, s.total, s.count, s.oldest)
   if s.replace then
     redis.call('DEL', s.key)
     s.stored, s.replace = false, false
@@ -93,31 +93,31 @@ end
 -- Takes up to n units out of the first granule that is not before the given one:
 -- that is where a use at that time was recorded, or, where time had gone on, a
 -- granule that expires no later.
-local function give_back(s, number, n)
-  if s.total == 0 or s.number < number then
+local function give_back(s, start, n)
+  if s.total == 0 or s.newest < start then
     return
   end
   flush(s)
-  local index, found, count = -1, s.number, s.count
-  local n2, c2 = granule_of(redis.call('LINDEX', s.key, index - 1))
-  while n2 and n2 >= number do
-    index, found, count = index - 1, n2, c2
-    n2, c2 = granule_of(redis.call('LINDEX', s.key, index - 1))
+  local index, found, count = -1, s.newest, s.count
+  local before, units = granule_of(redis.call('LINDEX', s.key, index - 1))
+  while before and before >= start do
+    index, found, count = index - 1, before, units
+    before, units = granule_of(redis.call('LINDEX', s.key, index - 1))
   end
   n = min(n, count)
   s.total = s.total - n
   if index == -1 then
     s.count = count - n
-    if s.count == 0 and s.oldest < s.number then -- the newest of the older ones takes its place
+    if s.count == 0 and s.oldest < s.newest then -- the newest of the older ones takes its place
       redis.call('RPOP', s.key)
-      s.number, s.count = granule_of(redis.call('LINDEX', s.key, -1))
+      s.newest, s.count = granule_of(redis.call('LINDEX', s.key, -1))
     end
   elseif n < count then
     redis.call('LSET', s.key, index, text_of(found, count - n))
   else
     redis.call('LREM', s.key, -1, text_of(found, count))
     if found == s.oldest then
-      s.oldest = granule_of(redis.call('LINDEX', s.key, 0)) or s.number
+      s.oldest = granule_of(redis.call('LINDEX', s.key, 0)) or s.newest
     end
   end
 end
@@ -132,53 +132,55 @@ end
 -- A window of W/G granules, and late more.
 local function granules(late)
   local function peek(s, q, at, n)
-    local width, span = q.granularity, q.window / q.granularity + late
-    local expired = floor(at / width) - span -- the newest granule that no longer counts
-    if not s.newest or s.number <= expired then
+    local lasts = q.window + late * q.granularity -- how long a granule counts from its start
+    if not s.newest or s.newest + lasts <= at then
       return room(q, 0, n, 0)
     end
-    local first, units, oldest = expire(s, expired)
-    local used, reset_at = s.total - units, (s.number + span) * width
+    local first, units, oldest = expire(s, at - lasts)
+    local used, reset_at = s.total - units, s.newest + lasts
     return room(q, used, n, reset_at, function(keep)
       if keep == used - 1 then
-        return (oldest + span) * width
+        return oldest + lasts
       end
       local left, i = used, first + 1
-      local number, count = older(s, i)
-      while number do
+      local start, count = older(s, i)
+      while start do
         left = left - count
         if left <= keep then
-          return (number + span) * width
+          return start + lasts
         end
         i = i + 1
-        number, count = older(s, i)
+        start, count = older(s, i)
       end
       return reset_at
     end)
   end
 
   local function use(s, q, at, n)
-    local number = floor(at / q.granularity)
+    local start = at - at % q.granularity
     if n < 0 then
-      return give_back(s, number, -n)
+      return give_back(s, start, -n)
     end
-    local expired = number - q.window / q.granularity - late
-    if not s.newest or s.total == 0 or s.number <= expired then -- nothing counts any more
-      s.replace = s.replace or s.stored and s.oldest < s.number
+    local lasts = q.window + late * q.granularity
+    if not s.newest or s.total == 0 or s.newest + lasts <= at then -- nothing counts any more
+      s.replace = s.replace or s.stored and s.oldest < s.newest
       forget(s)
       s.all = true
-      s.total, s.number, s.count, s.oldest, s.advanced = 0, number, 0, number, true
-    else
-      local units
-      s.dropped, units, s.oldest = expire(s, expired)
-      s.total = s.total - units
-      n = min(n, MAX_NUMBER - s.total)
-      if s.number < number and n > 0 then
-        s.pushed = { s.number, s.count }
-        s.number, s.count, s.advanced = number, 0, true
-      end
+      s.newest, s.total, s.count, s.oldest, s.advanced = start, n, n, start, true
+      return
     end
-    s.newest, s.total, s.count = at, s.total + n, s.count + n
+    local units
+    s.dropped, units, s.oldest = expire(s, at - lasts)
+    s.total = s.total - units
+    n = min(n, MAX_NUMBER - s.total)
+    if n == 0 then
+      return
+    end
+    if s.newest < start then
+      s.pushed = { s.newest, s.count }
+      s.newest, s.count, s.advanced = start, 0, true
+    end
+    s.total, s.count = s.total + n, s.count + n
   end
 
   return load, peek, use, save

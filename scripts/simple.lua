@@ -1,8 +1,8 @@
--- Fixed windows: one count for each window ⌊now/W⌋. See simple_limiter.go.
--- The state is a string, 'newest used'.
+-- Fixed windows: one count for each window, told by its start, a multiple of W.
+-- See simple_limiter.go. The state is a string, 'newest used'.
 
 local function load(key)
-  local s, text = { key = key, used = 0 }, redis.call('GET', key)
+  local s, text = { key = key }, redis.call('GET', key)
   if text then
     local newest, used = string.match(text, '^(%d+) (%d+)$')
     s.newest, s.used = tonumber(newest), tonumber(used)
@@ -12,27 +12,25 @@ local function load(key)
 end
 
 local function peek(s, q, at, n)
-  local window = floor(at / q.window)
-  if not s.newest or floor(s.newest / q.window) < window then
+  if not s.newest or s.newest + q.window <= at then
     return room(q, 0, n, 0)
   end
-  local ends = (window + 1) * q.window
+  local ends = s.newest + q.window
   return room(q, s.used, n, ends, function() return ends end)
 end
 
 local function use(s, q, at, n)
-  local current = s.newest and floor(s.newest / q.window) == floor(at / q.window)
+  local start = at - at % q.window
+  local current = s.newest == start
   if n < 0 then
     if current then
       s.used = max(0, s.used + n)
     end
-    return
+  elseif current then
+    s.used = s.used + min(n, MAX_NUMBER - s.used)
+  else
+    s.newest, s.used = start, n
   end
-  if not current then
-    s.used = 0
-  end
-  s.newest = at
-  s.used = s.used + min(n, MAX_NUMBER - s.used)
 end
 
 local function save(s, ttl)

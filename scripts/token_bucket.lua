@@ -97,7 +97,11 @@ local function use(s, q, at, n)
   if whole < at then
     whole, part = at, 0
   end
-  local w, p = takes(r, min(n, r.most - missing(r, whole - at, part)))
+  n = min(n, r.most - missing(r, whole - at, part))
+  if n <= 0 then
+    return
+  end
+  local w, p = takes(r, n)
   whole, part = whole + w, part + p
   if part >= r.rate then
     whole, part = whole + 1, part - r.rate

@@ -43,15 +43,18 @@ const (
 // A Storage must keep these promises; package storagetest has a case for each:
 //
 //   - Atomic: Run is one step over all cells of the call. No other call sees, or
-//     comes between, a part of it.
+//     comes between, a part of it. A storage that divides calls over several
+//     servers says what it promises instead.
 //   - Shared: cells with equal keys are one counter, within a call and between
 //     calls; cells whose keys differ in any field, or any byte, never are.
 //   - Same answer: Run leaves in the call exactly what Script.Step would.
 //   - Clock: a call with OwnClock is stamped by the storage: Now is set, in µs
 //     since 1970. Without OwnClock, Now is taken as it is.
-//   - Untouched: a Check, and a call that grants nothing, change no state.
-//   - Kept: a counter is kept at least until its ResetAfter has passed, and
-//     state that is older than that is correct, only useless.
+//   - Untouched: a Check, and a call that grants nothing, change no state, but for
+//     what Step repairs.
+//   - Kept: a counter is kept at least until its ResetAfter has passed on the
+//     storage's clock, and a good while longer if the call brought its own time,
+//     which may pass more slowly. State that is older is correct, only useless.
 //   - Forget: the counters of the given keys become unused; other counters stay.
 //   - Failure: a call that failed with ErrUnavailable or ErrMisconfigured changed
 //     nothing; one that may have been executed fails with ErrIndeterminate.
@@ -76,8 +79,10 @@ type Script struct {
 	Lua string
 	// Step executes the call on the given states, one for each cell of each
 	// request in order; cells with equal keys have the same *State. Call.Now must
-	// be set. It writes the answers into the call and reports whether any state
-	// was changed and has to be kept.
+	// be set, and there is at least one request, each with at least one cell. It
+	// writes the answers into the call and reports whether any state was changed
+	// and has to be kept. It may be run again on the same call, for a storage that
+	// tries again.
 	Step func(c *Call, states []*State) (changed bool)
 }
 

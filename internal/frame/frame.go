@@ -12,13 +12,14 @@ import (
 
 // A Strategy is what differs from one strategy to the next.
 //
-// The first word of every state is the time of the newest use recorded in it;
-// the rest is the strategy's own. No state at all means never used.
+// The first word of every state is the time of the newest use recorded in it, or
+// any earlier time that makes no difference to the strategy; the rest is its own.
+// No state at all means never used.
 type Strategy struct {
 	// Peek tells how much room a counter has at a time, and when there will be
 	// room for n units. It changes nothing.
 	Peek func(s storage.State, c *storage.Cell, at, n int64) Room
-	// Use records n units at a time that is not before the newest use, and
+	// Use records n units, not 0, at a time that is not before the newest use, and
 	// returns the new state. A negative n gives back units recorded at that time,
 	// which may be before the newest use, and never more than are there.
 	Use func(s storage.State, c *storage.Cell, at, n int64) storage.State
@@ -57,7 +58,7 @@ func Unused(c *storage.Cell, n int64) Room { return RoomOf(c, 0, n, 0, nil) }
 // Step executes a call; it is the Step of the strategy's storage.Script.
 func (f Strategy) Step(c *storage.Call, states []*storage.State) (changed bool) {
 	healed := c.OwnClock && f.heal(c, states)
-	if c.Op == storage.Check || c.Together {
+	if c.Op == storage.Check || c.Together && c.Op == storage.CheckAndUse {
 		granted := f.look(c, states)
 		if c.Together && !granted {
 			for i := range c.Requests {
@@ -155,6 +156,7 @@ func (f Strategy) report(c *storage.Call, states []*storage.State) {
 		}
 		for j := range r.Cells {
 			cell := &r.Cells[j]
+			cell.Reached = cell.Reached && c.Op != storage.Use
 			answer(c, cell, f.Peek(*states[0], cell, stamp(c, *states[0]), want))
 			states = states[1:]
 		}
@@ -183,7 +185,9 @@ func (f Strategy) heal(c *storage.Call, states []*storage.State) (healed bool) {
 				continue
 			}
 			used := cell.Burst - f.Peek(*s, cell, (*s)[0], 0).Left
-			*s = f.Use(nil, cell, c.Now, used)
+			if *s = nil; used > 0 {
+				*s = f.Use(nil, cell, c.Now, used)
+			}
 			healed = true
 		}
 	}

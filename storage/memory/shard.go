@@ -114,6 +114,9 @@ func (sh *shard) settle(e *entry, hash uint64, expires, now int64) {
 	switch {
 	case len(e.state) == 0:
 		sh.unlink(sh.bucket(hash), e)
+		if !e.fresh() {
+			sh.count--
+		}
 		*e = entry{}
 		sh.spare = e
 	case e.fresh():
@@ -121,8 +124,8 @@ func (sh *shard) settle(e *entry, hash uint64, expires, now int64) {
 		e.expires = expires << 1
 		sh.count++
 		sh.makeRoom(e, now)
-	case expires > 0:
-		e.expires = expires<<1 | 1
+	case expires > 0: // another limit may have needed it longer
+		e.expires = max(e.expires, expires<<1) | 1
 	}
 }
 

@@ -270,8 +270,8 @@ func TestClusterMigration(t *testing.T) {
 	limiter := ratelimit.NewSlidingWindow(store)
 	quotas := []ratelimit.Quota{ratelimit.PerDay(1_000_000), {Limit: 1_000_000, Window: time.Hour, PrefixOverride: "all"}}
 	tr := startTraffic(t, limiter, quotas...)
-	cluster.Reshard(t, 0, 1, 3000)
-	cluster.Reshard(t, 1, 2, 3000)
+	cluster.Reshard(t, 0, 1, 800)
+	cluster.Reshard(t, 1, 2, 800)
 	tr.stop()
 	require.Zero(t, tr.failed.Load())
 	total := int64(0)

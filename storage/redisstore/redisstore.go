@@ -153,6 +153,9 @@ func (s *Store) Forget(ctx context.Context, keys []storage.Key) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, s.timedOut)
 	defer cancel()
+	if len(keys) == 0 {
+		return nil
+	}
 	names := make([]any, len(keys))
 	for i := range keys {
 		names[i] = s.Key(keys[i])
