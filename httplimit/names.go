@@ -1,0 +1,91 @@
+package httplimit
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/granule-limits/ratelimit"
+)
+
+// A namedQuota is a quota as headers tell it.
+type namedQuota struct {
+	name  string
+	limit int64
+	// window is a quota's, rounded up: clients that spread their requests over it
+	// are then a little slow rather than a little fast.
+	window  int64 // seconds
+	windows bool  // the window is a second or more, and worth telling
+	item    string
+}
+
+// namedQuotas gives every quota of the rules the name that headers and problem
+// documents use: its own, else its policy's. Several quotas of a policy that have
+// none are told apart by their windows, "api-1m" and "api-1d", and, where these
+// are equal too, by a number, "api-1m-2".
+func namedQuotas(rules []rule) ([]namedQuota, error) {
+	var named []namedQuota
+	seen := make(map[string]bool)
+	for _, r := range rules {
+		quotas := r.policy.Request("", 0).Quotas
+		for i, name := range quotaNames(r.policy.Name(), quotas) {
+			if strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c > '~' }) {
+				return nil, fmt.Errorf("policy %q: the quota's name %q is not printable ASCII, and can't be in a header", r.policy.Name(), name)
+			}
+			if seen[name] {
+				return nil, fmt.Errorf("two quotas would be told by the name %q: give them names of their own, Quota.Name", name)
+			}
+			seen[name] = true
+			q := quotas[i]
+			named = append(named, namedQuota{
+				name:    name,
+				limit:   min(q.Limit, maxInteger),
+				window:  atLeastOne(wholeSeconds(q.Window)),
+				windows: q.Window >= time.Second,
+				item:    quote(name) + ";r=",
+			})
+		}
+	}
+	return named, nil
+}
+
+func quotaNames(policy string, quotas []ratelimit.Quota) []string {
+	names := make([]string, len(quotas))
+	unnamed := 0
+	for _, q := range quotas {
+		if q.Name == "" {
+			unnamed++
+		}
+	}
+	used := make(map[string]int)
+	for i, q := range quotas {
+		switch {
+		case q.Name != "":
+			names[i] = q.Name
+			continue
+		case unnamed == 1:
+			names[i] = policy
+			continue
+		}
+		names[i] = policy + "-" + windowName(q.Window)
+		used[names[i]]++
+		if n := used[names[i]]; n > 1 {
+			names[i] = fmt.Sprintf("%s-%d", names[i], n)
+		}
+	}
+	return names
+}
+
+// windowName is a window in the largest unit that it is a multiple of: 5s, 90s,
+// 1m, 1d.
+func windowName(d time.Duration) string {
+	for _, unit := range []struct {
+		length time.Duration
+		symbol string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}, {time.Millisecond, "ms"}} {
+		if d%unit.length == 0 {
+			return fmt.Sprintf("%d%s", d/unit.length, unit.symbol)
+		}
+	}
+	return fmt.Sprintf("%dus", d.Microseconds())
+}

@@ -1,0 +1,129 @@
+package httplimit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/granule-limits/ratelimit"
+)
+
+// A Refusal is why a request was answered with 429.
+type Refusal struct {
+	// Violated are the names of the quotas that had no room, as headers tell them.
+	Violated []string
+	// RetryAfter is that of the header: whole seconds, at least one; for a request
+	// that no waiting will help, the longest window that refused it.
+	RetryAfter time.Duration
+}
+
+const (
+	quotaExceeded   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	reducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+
+	// failureRetryAfter is long enough for a storage to be restarted, and short
+	// enough for nobody to notice.
+	failureRetryAfter = "5"
+)
+
+// A problem is a body as in RFC 9457. It repeats nothing that a client sent.
+type problem struct {
+	Type     string   `json:"type"`
+	Title    string   `json:"title"`
+	Status   int      `json:"status"`
+	Violated []string `json:"violated-policies,omitempty"`
+}
+
+func (f *fields) refusal(c *call) Refusal {
+	var refusal Refusal
+	seconds := int64(1)
+	f.each(c, func(q *namedQuota, s ratelimit.QuotaState) {
+		if refuses(c, s) {
+			refusal.Violated = append(refusal.Violated, q.name)
+			seconds = max(seconds, q.retryAfter(s))
+		}
+	})
+	refusal.RetryAfter = time.Duration(seconds) * time.Second
+	return refusal
+}
+
+// refuse answers what does not fit the quotas.
+func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, c *call) {
+	refusal := m.fields.refusal(c)
+	m.fields.set(w.Header(), c)
+	setRetry(w.Header(), strconv.FormatInt(int64(refusal.RetryAfter/time.Second), 10))
+	if m.refused != nil {
+		m.refused(w, r, refusal)
+		return
+	}
+	write(w, r, problem{
+		Type:     quotaExceeded,
+		Title:    "Request cannot be satisfied as assigned quota has been exceeded",
+		Status:   http.StatusTooManyRequests,
+		Violated: refusal.Violated,
+	})
+}
+
+// fail answers what could not be decided.
+func (m *middleware) fail(w http.ResponseWriter, r *http.Request, next http.Handler, err error) {
+	p := problemOf(err)
+	ended := r.Context().Err() // a client that has gone is no failure of the storage
+	if p.Status != http.StatusBadRequest && !errors.Is(ended, context.Canceled) {
+		m.report(r, err)
+	}
+	if m.failOpen && p.Status == http.StatusServiceUnavailable && ended == nil {
+		next.ServeHTTP(w, r)
+		return
+	}
+	m.fields.setExpose(w.Header())
+	w.Header().Set("Cache-Control", "no-store")
+	if p.Status == http.StatusServiceUnavailable {
+		setRetry(w.Header(), failureRetryAfter)
+	}
+	if m.failed != nil {
+		m.failed(w, r, err)
+		return
+	}
+	write(w, r, p)
+}
+
+// problemOf is what a client may know of an error: whether it is the client's, the
+// program's, or the storage's.
+func problemOf(err error) problem {
+	switch {
+	case errors.Is(err, ErrNoKey):
+		return problem{Type: "about:blank", Title: http.StatusText(http.StatusBadRequest), Status: http.StatusBadRequest}
+	case errors.Is(err, ratelimit.ErrInvalidRequest), errors.Is(err, ratelimit.ErrInvalidQuota):
+		return problem{Type: "about:blank", Title: http.StatusText(http.StatusInternalServerError), Status: http.StatusInternalServerError}
+	default:
+		return problem{
+			Type:   reducedCapacity,
+			Title:  "Request cannot be satisfied due to temporary server capacity constraints",
+			Status: http.StatusServiceUnavailable,
+		}
+	}
+}
+
+// setRetry says when to come back, and that this answer is for nobody else.
+func setRetry(h http.Header, seconds string) {
+	h.Set(fieldRetry, seconds)
+	h.Set("Cache-Control", "no-store")
+}
+
+// write answers with a problem, and to HEAD with its header only.
+func write(w http.ResponseWriter, r *http.Request, p problem) {
+	h := w.Header()
+	for _, field := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified"} {
+		h.Del(field) // of an answer that a middleware around this one expected
+	}
+	h.Set("Content-Type", "application/problem+json")
+	w.WriteHeader(p.Status)
+	if r.Method == http.MethodHead {
+		return
+	}
+	body, _ := json.Marshal(p) // of strings and a number
+	_, _ = w.Write(append(body, '\n'))
+}
