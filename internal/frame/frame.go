@@ -94,7 +94,7 @@ func (f Strategy) Step(c *storage.Call, states []*storage.State) (changed bool) 
 // that they share.
 func (f Strategy) look(c *storage.Call, states []*storage.State) (granted bool) {
 	var copies map[*storage.State]bool
-	if len(c.Requests) > 1 {
+	if anyShared(states) {
 		states, copies = copyShared(states)
 	}
 	granted = true
@@ -203,6 +203,17 @@ func answer(c *storage.Call, cell *storage.Cell, room Room) {
 	}
 	cell.NextAfter = max(0, room.NextAt-c.Now)
 	cell.ResetAfter = max(0, room.ResetAt-c.Now)
+}
+
+// anyShared tells whether cells may have states in common. Of very many cells it
+// does not look, and says yes.
+func anyShared(states []*storage.State) bool {
+	for i, s := range states {
+		if i > 100 || slices.Contains(states[:i], s) {
+			return true
+		}
+	}
+	return false
 }
 
 // copyShared replaces the states that several cells share by copies, and names

@@ -88,6 +88,22 @@ func (s *Server) Stop() {
 	_ = s.cmd.Wait()
 }
 
+// Restart kills the server and starts it again, empty, on the same port.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	s.Stop()
+	cmd := exec.Command(s.cmd.Path, s.cmd.Args[1:]...)
+	cmd.Stdout, cmd.Stderr = &s.log, &s.log
+	s.cmd = cmd
+	err := cmd.Start()
+	if err == nil {
+		err = s.ready()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Signal sends a signal to the server, such as SIGSTOP.
 func (s *Server) Signal(sig os.Signal) { _ = s.cmd.Process.Signal(sig) }
 

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/granule-limits/ratelimit"
+	"github.com/granule-limits/ratelimit/internal/limitertest"
 	"github.com/granule-limits/ratelimit/internal/redistest"
 	"github.com/granule-limits/ratelimit/storage/redisstore"
 )
@@ -272,4 +273,54 @@ func TestNotSentIsUnavailable(t *testing.T) {
 	_, err = ratelimit.NewSlidingWindow(store).CheckAndUseQuotas(t.Context(), ask(1, ratelimit.PerHour(100)))
 	require.ErrorIs(t, err, ratelimit.ErrUnavailable)
 	require.NotErrorIs(t, err, ratelimit.ErrIndeterminate)
+}
+
+// A server that comes back empty knows neither scripts nor counters: no lasting
+// error.
+func TestRestart(t *testing.T) {
+	server := redistest.Start(t)
+	limiter := ratelimit.NewSlidingWindow(open(t, server.Client(t)))
+	request := ask(1, ratelimit.PerHour(9))
+	_, err := limiter.CheckAndUseQuotas(t.Context(), request)
+	require.NoError(t, err)
+	server.Restart(t)
+	require.Eventually(t, func() bool {
+		grants, err := limiter.CheckAndUseQuotas(t.Context(), request)
+		require.NotErrorIs(t, err, ratelimit.ErrMisconfigured)
+		return err == nil && grants[0].Remaining >= 7
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// A key that lost its expiry gets one back when its next granule begins.
+func TestLostExpiry(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	for name, make := range limitertest.Strategies {
+		limiter := make(open(t, client))
+		request := ask(1, ratelimit.Quota{Limit: 9, Window: time.Second, Granularity: time.Millisecond})
+		_, err := limiter.CheckAndUseQuotas(t.Context(), request)
+		require.NoError(t, err)
+		key := client.Keys(t.Context(), "*").Val()[0]
+		require.True(t, client.Persist(t.Context(), key).Val())
+		time.Sleep(2 * time.Millisecond)
+		_, err = limiter.CheckAndUseQuotas(t.Context(), request)
+		require.NoError(t, err)
+		require.Positive(t, client.PTTL(t.Context(), key).Val(), name)
+		require.NoError(t, client.FlushAll(t.Context()).Err())
+	}
+}
+
+// A pool without a free connection sends nothing.
+func TestPoolExhausted(t *testing.T) {
+	server := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: 1, PoolTimeout: 10 * time.Millisecond})
+	defer client.Close()
+	limiter := ratelimit.NewSlidingWindow(open(t, client))
+	taken := client.Conn()
+	require.NoError(t, taken.Ping(t.Context()).Err())
+	_, err := limiter.CheckAndUseQuotas(t.Context(), ask(1, ratelimit.PerHour(9)))
+	require.ErrorIs(t, err, ratelimit.ErrUnavailable)
+	require.NoError(t, taken.Close())
+	grants, err := limiter.CheckAndUseQuotas(t.Context(), ask(1, ratelimit.PerHour(9)))
+	require.NoError(t, err)
+	require.EqualValues(t, 8, grants[0].Remaining)
 }
