@@ -39,7 +39,7 @@ var luaFaults = []struct{ from, to string }{
 	{"if left <= keep then", "if left < keep then"},
 	{"if s.newest < start then", "if s.newest < start - q.granularity then"},
 	{"redis.call('LTRIM', s.key, s.dropped, -1)", "redis.call('LTRIM', s.key, s.dropped - 1, -1)"},
-	{"      s.all = true\n      s.newest", "      s.newest"},
+	{"nil, 0, true, 0, nil\n      s.newest", "nil, 0, false, 0, nil\n      s.newest"},
 	{"while before and before >= start do", "while before and before > start do"},
 	{"s.oldest = granule_of(redis.call('LINDEX', s.key, 0)) or s.newest", ""},
 	{"return run(granules(1))", "return run(granules(0))"},

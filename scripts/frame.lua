@@ -91,7 +91,8 @@ local function run(load, peek, use, save)
   -- before it left of the request.
   local function grant(r)
     r.granted = r.requested
-    for _, q in ipairs(r) do
+    for i = 1, #r do
+      local q = r[i]
       answer(q, peek(q.s, q, stamp(q.s), r.requested))
       q.reached = q.remaining < r.granted and 1 or 0
       r.granted = min(r.granted, q.remaining)
@@ -100,7 +101,8 @@ local function run(load, peek, use, save)
       r.granted = 0
     end
     if r.granted == r.requested then
-      for _, q in ipairs(r) do
+      for i = 1, #r do
+        local q = r[i]
         q.retry_after = 0
       end
     end
@@ -110,16 +112,14 @@ local function run(load, peek, use, save)
   local states, requests, changed = {}, {}, {}
   local a, k = 4, 0
   while ARGV[a] do
-    local r = { requested = tonumber(ARGV[a]), all_or_nothing = ARGV[a + 1] == '1' }
-    r.granted = tonumber(ARGV[a + 1]) -- of a use
-    local cells = tonumber(ARGV[a + 2])
+    local r = { requested = ARGV[a] + 0, all_or_nothing = ARGV[a + 1] == '1', granted = ARGV[a + 1] + 0 }
+    local cells = ARGV[a + 2] + 0
     for i = 1, cells do
       k = k + 1
       local key, b = KEYS[k], a + 4 * i
       local q = {
-        limit = tonumber(ARGV[b - 1]), burst = tonumber(ARGV[b]),
-        window = tonumber(ARGV[b + 1]), granularity = tonumber(ARGV[b + 2]),
-        reached = 0,
+        limit = ARGV[b - 1] + 0, burst = ARGV[b] + 0, window = ARGV[b + 1] + 0, granularity = ARGV[b + 2] + 0,
+        s = nil, remaining = 0, reached = 0, retry_after = 0, next_after = 0, reset_after = 0,
       }
       local s = states[key] or load(key)
       if s.broken or own_clock and stamp(s) > now + q.window then
@@ -138,7 +138,8 @@ local function run(load, peek, use, save)
       granted = granted and r.granted == r.requested
     end
     if r.granted ~= 0 and (op ~= CHECK or #requests > 1) then
-      for _, q in ipairs(r) do
+      for i = 1, #r do
+        local q = r[i]
         if r.granted > 0 then
           use(q.s, q, stamp(q.s), r.granted)
           changed[q.s] = now
@@ -162,7 +163,8 @@ local function run(load, peek, use, save)
   local reply, recorded = { now }, next(changed)
   for _, r in ipairs(requests) do
     reply[#reply + 1] = r.granted
-    for _, q in ipairs(r) do
+    for i = 1, #r do
+      local q = r[i]
       if op == USE or op ~= CHECK and recorded then
         local want = (r.granted == r.requested or op == USE and r.granted > 0) and 0 or r.requested
         answer(q, peek(q.s, q, stamp(q.s), want))

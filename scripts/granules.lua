@@ -15,25 +15,29 @@ local function granule_of(text)
   return tonumber(start), tonumber(count)
 end
 
--- forget drops what was read of the older granules and not written yet.
-local function forget(s)
-  s.older, s.read, s.all, s.dropped, s.pushed = {}, 0, false, 0, nil
-end
-
 local function load(key)
-  local s, head = { key = key }, redis.call('LINDEX', key, -1)
-  forget(s)
-  if head then
-    local newest, total, count, oldest = string.match(head, '^(%d+) (%d+) (%d+) (%d+)$')
-    s.newest, s.total, s.count, s.oldest = tonumber(newest), tonumber(total), tonumber(count), tonumber(oldest)
-    s.stored, s.broken = true, not newest or max(s.newest, s.total, s.count, s.oldest) > MAX_NUMBER
+  local head = redis.call('LINDEX', key, -1)
+  if not head then
+    return { key = key, read = 0, dropped = 0, newest = nil, total = 0, count = 0, oldest = 0, advanced = false }
   end
+  local newest, total, count, oldest = string.match(head, '^(%d+) (%d+) (%d+) (%d+)$')
+  if not newest then
+    return { key = key, read = 0, dropped = 0, stored = true, broken = true }
+  end
+  local s = {
+    key = key, stored = true,
+    newest = newest + 0, total = total + 0, count = count + 0, oldest = oldest + 0,
+    older = nil, read = 0, all = false, -- the older granules that were read, and whether those are all
+    dropped = 0, pushed = nil, advanced = false, -- what is not written yet
+  }
+  s.broken = max(s.newest, s.total, s.count, s.oldest) > MAX_NUMBER
   return s
 end
 
 -- Start and units of the i-th of the older granules, or nil after the last. They
 -- are read when they are asked for, more each time.
 local function older(s, i)
+  s.older = s.older or {}
   while i > s.read and not s.all do
     local batch = redis.call('LRANGE', s.key, s.read, s.read * 2 + 7)
     for _, text in ipairs(batch) do
@@ -87,7 +91,7 @@ local function flush(s)
     redis.call('RPUSH', s.key, head)
   end
   s.stored = true
-  forget(s)
+  s.older, s.read, s.all, s.dropped, s.pushed = nil, 0, false, 0, nil
 end
 
 -- Takes up to n units out of the first granule that is not before the given one:
@@ -164,8 +168,7 @@ local function granules(late)
     local lasts = q.window + late * q.granularity
     if not s.newest or s.total == 0 or s.newest + lasts <= at then -- nothing counts any more
       s.replace = s.replace or s.stored and s.oldest < s.newest
-      forget(s)
-      s.all = true
+      s.older, s.read, s.all, s.dropped, s.pushed = nil, 0, true, 0, nil
       s.newest, s.total, s.count, s.oldest, s.advanced = start, n, n, start, true
       return
     end
