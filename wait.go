@@ -59,7 +59,7 @@ func (p *Policy) WaitN(ctx context.Context, key string, n int64) error {
 		if d.RetryAfter == Never {
 			return fmt.Errorf("%w: %d units of policy %q", ErrNeverAllowed, n, p.name)
 		}
-		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d.RetryAfter {
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d.RetryAfter {
 			return fmt.Errorf("%w: policy %q has room in %v", ErrDeadlineTooNear, p.name, d.RetryAfter)
 		}
 		if err := sleep(ctx, d.RetryAfter); err != nil {
