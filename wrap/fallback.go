@@ -1,0 +1,239 @@
+package wrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/granule-limits/ratelimit"
+)
+
+const defaultProbeInterval = time.Second
+
+// A FallbackLimiter is what Fallback makes: a Limiter with counters of its own
+// fate.
+type FallbackLimiter struct {
+	primary  ratelimit.Limiter
+	mode     Mode
+	modeOf   func(ratelimit.RequestedQuota) Mode // nil: mode
+	breaker  breaker
+	degraded atomic.Int64
+}
+
+// FallbackStats are what a FallbackLimiter has counted since it was made.
+type FallbackStats struct {
+	Down     bool  // the primary was down when it was last asked
+	Outages  int64 // times that it went down
+	Probes   int64 // calls that passed to it while it was down
+	Degraded int64 // calls that were answered, or not made, without it
+}
+
+// A FallbackOption changes a FallbackLimiter.
+type FallbackOption func(*FallbackLimiter)
+
+// WithMode is what answers while the primary is down; Deny if not given.
+func WithMode(m Mode) FallbackOption {
+	return func(f *FallbackLimiter) { f.mode = m }
+}
+
+// WithModeOf chooses what answers by the request, whose Prefix or names of Quotas
+// tell whose policy it is. A call of several requests is answered as a whole, by
+// the strictest of their modes: Deny before Local before Allow, and of several
+// Locals the first.
+//
+// The function is called for each request of each degraded call and each Reset, by
+// many goroutines at a time.
+func WithModeOf(modeOf func(ratelimit.RequestedQuota) Mode) FallbackOption {
+	return func(f *FallbackLimiter) { f.modeOf = modeOf }
+}
+
+// WithProbeInterval is how often a call passes to a primary that is down, to find
+// out whether it still is; 1 s if not given or not above zero.
+func WithProbeInterval(d time.Duration) FallbackOption {
+	return func(f *FallbackLimiter) { f.breaker.interval = d }
+}
+
+// WithOnChange is told when the primary goes down, and why, and when it is back,
+// with no cause: once each, in order. The caller who found it waits for the
+// function, which must not ask this limiter.
+func WithOnChange(onChange func(down bool, cause error)) FallbackOption {
+	return func(f *FallbackLimiter) { f.breaker.onChange = onChange }
+}
+
+// Fallback answers when the primary can't: when a call fails with ErrUnavailable
+// or ErrIndeterminate. All other errors are the caller's: bad input, also while
+// the primary is down; ErrMisconfigured; and whatever a call fails with whose own
+// context has ended.
+//
+// The first such failure opens a breaker. From then on the primary is not asked,
+// but by one call an interval, until it answers. Every answer that was given
+// without it is marked Degraded.
+//
+//   - CheckAndUseQuotas and CheckWithinQuotas are answered by the Mode.
+//   - UseQuotas is recorded by Local only; Allow drops it and returns nil, and Deny
+//     returns the error.
+//   - Reset always returns the error, as the primary still counts what it counted;
+//     the counters of Local are forgotten in any case.
+//
+// No answer is repaired later: what was granted while the primary was down is
+// not charged to it, and a call that ended with ErrIndeterminate, which may have been
+// charged, is not charged again.
+//
+// The caller's time limit must be longer than the primary's own, such as
+// redisstore.WithTimeout, or the primary is never found to be down.
+func Fallback(primary ratelimit.Limiter, opts ...FallbackOption) *FallbackLimiter {
+	f := &FallbackLimiter{primary: orMisconfigured(primary)}
+	f.breaker.base = time.Now()
+	for _, o := range opts {
+		o(f)
+	}
+	if f.breaker.interval <= 0 {
+		f.breaker.interval = defaultProbeInterval
+	}
+	if f.breaker.onChange == nil {
+		f.breaker.onChange = func(bool, error) {}
+	}
+	return f
+}
+
+// Stats can be asked at any time.
+func (f *FallbackLimiter) Stats() FallbackStats {
+	changes := f.breaker.changes.Load()
+	return FallbackStats{
+		Down:     changes%2 == 1,
+		Outages:  int64(changes+1) / 2,
+		Probes:   f.breaker.probes.Load(),
+		Degraded: f.degraded.Load(),
+	}
+}
+
+// CheckAndUseQuotas asks the primary, or is answered by the Mode.
+func (f *FallbackLimiter) CheckAndUseQuotas(ctx context.Context, requests []ratelimit.RequestedQuota, opts ...ratelimit.CallOption) (grants []ratelimit.GrantedQuota, err error) {
+	down, err := f.try(ctx, func() error {
+		grants, err = f.primary.CheckAndUseQuotas(ctx, requests, opts...)
+		return err
+	})
+	if !down {
+		return grants, err
+	}
+	m := f.modeFor(requests)
+	grants, err = m.limiter().CheckAndUseQuotas(ctx, m.adapt(requests), opts...)
+	return f.finish(m, requests, grants), err
+}
+
+// CheckWithinQuotas asks the primary, or is answered by the Mode, and then the
+// time is by the clock of this process.
+func (f *FallbackLimiter) CheckWithinQuotas(ctx context.Context, requests []ratelimit.RequestedQuota, opts ...ratelimit.CallOption) (at time.Time, grants []ratelimit.GrantedQuota, err error) {
+	down, err := f.try(ctx, func() error {
+		at, grants, err = f.primary.CheckWithinQuotas(ctx, requests, opts...)
+		return err
+	})
+	if !down {
+		return at, grants, err
+	}
+	m := f.modeFor(requests)
+	at, grants, err = m.limiter().CheckWithinQuotas(ctx, m.adapt(requests), opts...)
+	return at, f.finish(m, requests, grants), err
+}
+
+// UseQuotas records with the primary; while that is down only Local records.
+func (f *FallbackLimiter) UseQuotas(ctx context.Context, requests []ratelimit.RequestedQuota, grants []ratelimit.GrantedQuota, at time.Time) error {
+	down, err := f.try(ctx, func() error { return f.primary.UseQuotas(ctx, requests, grants, at) })
+	if !down {
+		return err
+	}
+	m := f.modeFor(requests)
+	if bad := m.limiter().UseQuotas(ctx, m.adapt(requests), grants, at); bad != nil {
+		return bad
+	}
+	if m.kind == deny {
+		return err
+	}
+	return nil
+}
+
+// Reset forgets with the primary, and in Local.
+func (f *FallbackLimiter) Reset(ctx context.Context, requests []ratelimit.RequestedQuota) error {
+	down, err := f.try(ctx, func() error { return f.primary.Reset(ctx, requests) })
+	if down {
+		if bad := unused.Reset(ctx, requests); isBadInput(bad) {
+			return bad
+		}
+	}
+	for _, r := range requests {
+		if m := f.modeFor([]ratelimit.RequestedQuota{r}); m.kind == local {
+			_ = m.local.Reset(ctx, []ratelimit.RequestedQuota{r}) // which only fails where the primary did
+		}
+	}
+	return err
+}
+
+// try asks the primary, if the breaker lets it. Down means that somebody else must
+// answer, and err is why.
+func (f *FallbackLimiter) try(ctx context.Context, call func() error) (down bool, err error) {
+	state, pass := f.breaker.enter()
+	if !pass {
+		f.degraded.Add(1)
+		return true, errDown
+	}
+	err = call()
+	switch {
+	case isDown(err) && ctx.Err() == nil:
+		f.breaker.leave(state, err)
+		f.degraded.Add(1)
+		return true, err
+	case err == nil || errors.Is(err, ratelimit.ErrMisconfigured):
+		f.breaker.leave(state, nil) // it answers
+	}
+	return false, err
+}
+
+var errDown = fmt.Errorf("%w: not asked, as it was down a moment ago", ratelimit.ErrUnavailable)
+
+func isDown(err error) bool {
+	return err != nil && (errors.Is(err, ratelimit.ErrUnavailable) || errors.Is(err, ratelimit.ErrIndeterminate)) &&
+		!errors.Is(err, ratelimit.ErrMisconfigured)
+}
+
+// modeFor is the strictest mode of the requests.
+func (f *FallbackLimiter) modeFor(requests []ratelimit.RequestedQuota) Mode {
+	if f.modeOf == nil || len(requests) == 0 {
+		return f.mode
+	}
+	m := f.modeOf(requests[0])
+	for _, r := range requests[1:] {
+		if other := f.modeOf(r); other.kind < m.kind {
+			m = other
+		}
+	}
+	return m
+}
+
+// finish makes the mode's answer the caller's.
+func (f *FallbackLimiter) finish(m Mode, requests []ratelimit.RequestedQuota, grants []ratelimit.GrantedQuota) []ratelimit.GrantedQuota {
+	for i := range grants {
+		g := &grants[i]
+		g.Degraded = true
+		if m.kind == deny {
+			refuse(g, &requests[i], f.breaker.wait())
+		} else {
+			m.restore(g, &requests[i])
+		}
+	}
+	return grants
+}
+
+// refuse makes a grant one of nothing, until the next probe. No quota is reached:
+// none was asked.
+func refuse(g *ratelimit.GrantedQuota, r *ratelimit.RequestedQuota, wait time.Duration) {
+	g.Granted, g.Remaining, g.ReachedQuotas = 0, 0, nil
+	g.RetryAfter, g.ResetAfter = wait, wait
+	if r.Requested == 0 {
+		g.RetryAfter = 0
+	}
+	for i := range g.States {
+		g.States[i] = ratelimit.QuotaState{RetryAfter: g.RetryAfter, NextAfter: wait, ResetAfter: wait}
+	}
+}

@@ -1,0 +1,585 @@
+package wrap_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/granule-limits/ratelimit"
+	"github.com/granule-limits/ratelimit/internal/limitertest"
+	"github.com/granule-limits/ratelimit/internal/redistest"
+	"github.com/granule-limits/ratelimit/storage/memory"
+	"github.com/granule-limits/ratelimit/storage/redisstore"
+	"github.com/granule-limits/ratelimit/wrap"
+)
+
+// A primary is a limiter in memory that fails with an error while it has one.
+type primary struct {
+	spy
+	err atomic.Pointer[error]
+}
+
+func newPrimary() *primary {
+	p := &primary{spy: spy{Limiter: ratelimit.NewSlidingWindow(memory.New())}}
+	p.before = func(context.Context) error {
+		if err := p.err.Load(); err != nil {
+			return *err
+		}
+		return nil
+	}
+	return p
+}
+
+func (p *primary) fail(err error) { p.err.Store(&err) }
+func (p *primary) heal()          { p.err.Store(nil) }
+
+var errGone = fmt.Errorf("%w: dial tcp: connection refused", ratelimit.ErrUnavailable)
+
+// Which errors take the path, of each operation.
+func TestFallbackErrors(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	requests := ask("a", 1, ratelimit.PerHour(5))
+	for _, c := range []struct {
+		name     string
+		err      error
+		ctx      context.Context
+		degraded bool
+	}{
+		{"unavailable", errGone, t.Context(), true},
+		{"indeterminate", fmt.Errorf("%w: %w", ratelimit.ErrIndeterminate, context.DeadlineExceeded), t.Context(), true},
+		{"the caller has errGone", fmt.Errorf("%w: %w", ratelimit.ErrIndeterminate, context.Canceled), ended, false},
+		{"misconfigured", ratelimit.ErrMisconfigured, t.Context(), false},
+		{"in parts", errors.Join(ratelimit.ErrUnavailable, ratelimit.ErrMisconfigured), t.Context(), false},
+		{"bad input", ratelimit.ErrInvalidRequest, t.Context(), false},
+		{"something else", io.EOF, t.Context(), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for name, call := range map[string]func(l ratelimit.Limiter) error{
+				"CheckAndUseQuotas": func(l ratelimit.Limiter) error { _, err := l.CheckAndUseQuotas(c.ctx, requests); return err },
+				"CheckWithinQuotas": func(l ratelimit.Limiter) error { _, _, err := l.CheckWithinQuotas(c.ctx, requests); return err },
+				"UseQuotas": func(l ratelimit.Limiter) error {
+					return l.UseQuotas(c.ctx, requests, []ratelimit.GrantedQuota{{Prefix: "a", Granted: 1}}, time.Time{})
+				},
+				"Reset": func(l ratelimit.Limiter) error { return l.Reset(c.ctx, requests) },
+			} {
+				p := newPrimary()
+				f := wrap.Fallback(p, wrap.WithMode(wrap.Allow()))
+				p.fail(c.err)
+				err := call(f)
+				if !c.degraded || name == "Reset" {
+					require.Equal(t, c.err, err, name)
+				} else {
+					require.NoError(t, err, name)
+				}
+				require.Equal(t, c.degraded, f.Stats().Down, name)
+			}
+		})
+	}
+}
+
+// While the primary is down, bad input is still refused, and ended contexts too.
+func TestFallbackDownBadInput(t *testing.T) {
+	for name, m := range map[string]wrap.Mode{"deny": wrap.Deny(), "allow": wrap.Allow(), "local": wrap.Local(2, ratelimit.NewSlidingWindow)} {
+		p := newPrimary()
+		f := wrap.Fallback(p, wrap.WithMode(m), wrap.WithProbeInterval(time.Hour))
+		p.fail(errGone)
+		use(t, f, ask("a", 1, ratelimit.PerHour(5)))
+		for _, bad := range [][]ratelimit.RequestedQuota{nil, ask("a", 1), ask("", 1, ratelimit.PerHour(1)), ask("a", -1, ratelimit.PerHour(1)), ask("a", 1, ratelimit.PerHour(-1))} {
+			_, err := f.CheckAndUseQuotas(t.Context(), bad)
+			requireBadInput(t, err, name)
+			_, _, err = f.CheckWithinQuotas(t.Context(), bad)
+			requireBadInput(t, err, name)
+			requireBadInput(t, f.UseQuotas(t.Context(), bad, nil, time.Time{}), name)
+			requireBadInput(t, f.Reset(t.Context(), bad), name)
+		}
+		requireBadInput(t, f.UseQuotas(t.Context(), ask("a", 1, ratelimit.PerHour(5)), nil, time.Time{}), name)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := f.CheckAndUseQuotas(ctx, ask("a", 1, ratelimit.PerHour(5)))
+		require.ErrorIs(t, err, context.Canceled, name)
+		require.EqualValues(t, 1, p.calls.Load())
+	}
+}
+
+func requireBadInput(t *testing.T, err error, what string) {
+	t.Helper()
+	for _, bad := range []error{ratelimit.ErrInvalidRequest, ratelimit.ErrInvalidQuota, ratelimit.ErrEmptyPrefix} {
+		if errors.Is(err, bad) {
+			return
+		}
+	}
+	require.Fail(t, "not bad input", "%s: %v", what, err)
+}
+
+// The first failure opens, one call an interval is a probe, the first that is
+// answered closes, and each change is told once.
+func TestFallbackBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPrimary()
+		var told []string
+		f := wrap.Fallback(p, wrap.WithMode(wrap.Allow()), wrap.WithProbeInterval(10*time.Second), wrap.WithOnChange(func(down bool, cause error) {
+			told = append(told, fmt.Sprint(down, cause))
+		}))
+		call := func() bool { return use(t, f, ask("a", 1, ratelimit.PerHour(1000))).Degraded }
+		require.False(t, call())
+		p.fail(errGone)
+		for range 100 {
+			require.True(t, call())
+		}
+		require.Equal(t, wrap.FallbackStats{Down: true, Outages: 1, Degraded: 100}, f.Stats())
+		require.EqualValues(t, 2, p.calls.Load())
+		for range 1000 { // 100 s
+			time.Sleep(100 * time.Millisecond)
+			require.True(t, call())
+		}
+		require.Equal(t, wrap.FallbackStats{Down: true, Outages: 1, Degraded: 1100, Probes: 10}, f.Stats())
+		p.heal()
+		time.Sleep(10*time.Second - time.Microsecond)
+		require.True(t, call())
+		time.Sleep(time.Microsecond)
+		require.False(t, call(), "the probe's own answer is the primary's")
+		require.False(t, call())
+		require.Equal(t, wrap.FallbackStats{Outages: 1, Degraded: 1101, Probes: 11}, f.Stats())
+		p.fail(fmt.Errorf("%w: again", ratelimit.ErrIndeterminate))
+		require.True(t, call())
+		require.Equal(t, []string{"true " + errGone.Error(), "false <nil>", "true " + ratelimit.ErrIndeterminate.Error() + ": again"}, told)
+	})
+}
+
+// Calls that were under way when the primary went down, or came back, change
+// nothing when they end later; and a probe that hangs is one probe.
+func TestFallbackLateAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPrimary()
+		slow := make(chan error)
+		p.before = func(ctx context.Context) error {
+			if ctx.Value(t) != nil {
+				return <-slow
+			}
+			if err := p.err.Load(); err != nil {
+				return *err
+			}
+			return nil
+		}
+		f := wrap.Fallback(p, wrap.WithMode(wrap.Allow()))
+		call := func(ctx context.Context) (degraded bool) { // not use: it has the test's context
+			grants, err := f.CheckAndUseQuotas(ctx, ask("a", 1, ratelimit.PerHour(1000)))
+			require.NoError(t, err)
+			return grants[0].Degraded
+		}
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() { call(context.WithValue(context.Background(), t, true)) })
+		}
+		synctest.Wait()
+		p.fail(errGone)
+		require.True(t, call(t.Context()))
+		slow <- nil // sent before it went down
+		synctest.Wait()
+		require.True(t, f.Stats().Down)
+
+		time.Sleep(time.Second)
+		p.heal()
+		require.False(t, call(t.Context()))
+		slow <- errGone // also
+		wg.Wait()
+		require.False(t, f.Stats().Down)
+		require.EqualValues(t, 1, f.Stats().Outages)
+
+		p.fail(errGone)
+		require.True(t, call(t.Context()))
+		time.Sleep(time.Second)
+		wg.Go(func() { call(context.WithValue(context.Background(), t, true)) })
+		synctest.Wait()
+		before := p.calls.Load()
+		require.True(t, call(t.Context()))
+		require.Equal(t, before, p.calls.Load(), "the probe is not back, and nobody else asks")
+		slow <- errGone
+		wg.Wait()
+	})
+}
+
+// A burst of callers who all find the primary down is one change.
+func TestFallbackToldOnce(t *testing.T) {
+	p := newPrimary()
+	var told atomic.Int64
+	f := wrap.Fallback(p, wrap.WithProbeInterval(time.Hour), wrap.WithOnChange(func(bool, error) { told.Add(1) }))
+	p.fail(errGone)
+	require.Zero(t, flood(t, f, "a", 10, 64, 20))
+	require.EqualValues(t, 1, told.Load())
+	require.EqualValues(t, 64*20, f.Stats().Degraded)
+}
+
+func TestFallbackDeny(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPrimary()
+		f := wrap.Fallback(p) // the default
+		p.fail(errGone)
+		call := ask("a", 1, ratelimit.PerHour(5))
+		want := ratelimit.GrantedQuota{
+			Prefix: "a", RetryAfter: time.Second, ResetAfter: time.Second, Degraded: true,
+			States: []ratelimit.QuotaState{{RetryAfter: time.Second, NextAfter: time.Second, ResetAfter: time.Second}},
+		}
+		require.Equal(t, want, use(t, f, call))
+		_, grants, err := f.CheckWithinQuotas(t.Context(), call)
+		require.NoError(t, err)
+		require.Equal(t, want, grants[0])
+		require.ErrorIs(t, f.UseQuotas(t.Context(), call, []ratelimit.GrantedQuota{{Prefix: "a", Granted: 1}}, time.Time{}), ratelimit.ErrUnavailable)
+		require.ErrorIs(t, f.Reset(t.Context(), call), ratelimit.ErrUnavailable)
+		require.Zero(t, use(t, f, ask("a", 0, ratelimit.PerHour(5))).RetryAfter)
+
+		// Who waits, waits for the probe.
+		policy, err := ratelimit.NewPolicy("login", f, ratelimit.PerHour(5))
+		require.NoError(t, err)
+		p.heal()
+		start := time.Now()
+		require.NoError(t, policy.Wait(t.Context(), "bob"))
+		require.Equal(t, time.Second, time.Since(start))
+	})
+}
+
+func TestFallbackAllow(t *testing.T) {
+	p := newPrimary()
+	f := wrap.Fallback(p, wrap.WithMode(wrap.Allow()), wrap.WithProbeInterval(time.Hour))
+	p.fail(errGone)
+	for range 100 {
+		g := use(t, f, ask("a", 3, ratelimit.PerHour(5)))
+		require.EqualValues(t, 3, g.Granted)
+		require.EqualValues(t, 2, g.Remaining)
+		require.True(t, g.Degraded)
+	}
+	never := ratelimit.Quota{Name: "closed", Window: time.Hour, Burst: 3}
+	require.Equal(t, []ratelimit.Quota{never}, use(t, f, ask("a", 1, never)).ReachedQuotas, "a Limit of 0 admits nothing")
+	require.Zero(t, use(t, f, inFull(ask("a", 6, ratelimit.PerHour(5)))).Granted, "nor is more granted than there ever is")
+	burst := ratelimit.Quota{Limit: 1, Window: time.Second, Burst: 7}
+	g := use(t, f, ask("a", 8, burst))
+	require.EqualValues(t, 7, g.Granted)
+	require.Equal(t, []ratelimit.Quota{burst}, g.ReachedQuotas)
+
+	call := ask("a", 1, ratelimit.PerHour(5))
+	_, grants, err := f.CheckWithinQuotas(t.Context(), call)
+	require.NoError(t, err)
+	require.NoError(t, f.UseQuotas(t.Context(), call, grants, time.Time{}))
+	require.ErrorIs(t, f.Reset(t.Context(), call), ratelimit.ErrUnavailable)
+}
+
+func TestFallbackLocal(t *testing.T) {
+	p := newPrimary()
+	quota := ratelimit.Quota{Name: "of eleven", Limit: 11, Window: time.Hour}
+	call := ask("a", 1, quota)
+	f := wrap.Fallback(p, wrap.WithMode(wrap.Local(3, ratelimit.NewSlidingWindow)), wrap.WithProbeInterval(time.Hour))
+	require.False(t, use(t, f, call).Degraded)
+	p.fail(errGone)
+	g := use(t, f, ask("a", 2, quota))
+	require.EqualValues(t, 2, g.Granted)
+	require.EqualValues(t, 1, g.Remaining)
+	require.NoError(t, f.UseQuotas(t.Context(), call, []ratelimit.GrantedQuota{{Prefix: "a", Granted: 1}}, time.Time{}))
+	_, grants, err := f.CheckWithinQuotas(t.Context(), call)
+	require.NoError(t, err)
+	require.Zero(t, grants[0].Granted)
+	require.True(t, grants[0].Degraded)
+	g = use(t, f, call)
+	require.Zero(t, g.Granted)
+	require.Equal(t, []ratelimit.Quota{quota}, g.ReachedQuotas, "as the caller wrote it")
+	require.ErrorIs(t, f.Reset(t.Context(), call), ratelimit.ErrUnavailable)
+	require.EqualValues(t, 1, use(t, f, call).Granted, "here it was reset")
+
+	require.Zero(t, use(t, f, ask("b", 1, ratelimit.PerHour(2))).Granted, "2 among 3 are none for each")
+	bucket := wrap.Fallback(p, wrap.WithMode(wrap.Local(3, ratelimit.NewTokenBucket)))
+	require.EqualValues(t, 1, use(t, bucket, ask("b", 5, ratelimit.Quota{Limit: 100, Window: time.Second, Burst: 2})).Granted)
+	list := wrap.Fallback(p, wrap.WithMode(wrap.Local(0, ratelimit.NewListLimiter)))
+	require.EqualValues(t, 5, use(t, list, ask("b", 9, ratelimit.PerHour(5))).Granted)
+}
+
+// One wrapped limiter, several policies.
+func TestFallbackModeOf(t *testing.T) {
+	p := newPrimary()
+	local := wrap.Local(1, ratelimit.NewSlidingWindow)
+	f := wrap.Fallback(p, wrap.WithModeOf(func(r ratelimit.RequestedQuota) wrap.Mode {
+		switch {
+		case strings.HasPrefix(r.Prefix, "login:"):
+			return wrap.Deny()
+		case strings.HasPrefix(r.Prefix, "order:"):
+			return local
+		}
+		return wrap.Allow()
+	}))
+	p.fail(errGone)
+	allowed := map[string]int{}
+	for _, name := range []string{"login", "order", "search"} {
+		policy, err := ratelimit.NewPolicy(name, f, ratelimit.PerHour(3))
+		require.NoError(t, err)
+		for range 5 {
+			d, err := policy.Allow(t.Context(), "bob")
+			require.NoError(t, err)
+			require.True(t, d.Degraded)
+			if d.Allowed {
+				allowed[name]++
+			}
+		}
+	}
+	require.Equal(t, map[string]int{"order": 3, "search": 5}, allowed)
+
+	// Of several the strictest.
+	both := append(ask("search:x", 1, ratelimit.PerHour(3)), ask("order:x", 1, ratelimit.PerHour(1))...)
+	for want := int64(1); want >= 0; want-- {
+		grants, err := f.CheckAndUseQuotas(t.Context(), both, ratelimit.Together())
+		require.NoError(t, err)
+		require.Equal(t, []int64{want, want}, []int64{grants[0].Granted, grants[1].Granted})
+	}
+	grants, err := f.CheckAndUseQuotas(t.Context(), append(both, ask("login:x", 1, ratelimit.PerHour(1))...))
+	require.NoError(t, err)
+	require.Zero(t, grants[0].Granted+grants[1].Granted+grants[2].Granted)
+}
+
+// All instances together grant no more locally than the limit, whatever the
+// numbers; each strategy.
+func TestLocalShares(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		instances := rapid.IntRange(1, 9).Draw(rt, "instances")
+		limit, burst := rapid.Int64Range(0, 40).Draw(rt, "limit"), rapid.Int64Range(0, 40).Draw(rt, "burst")
+		strategy := rapid.SampledFrom([]string{"sliding-window", "list", "hash", "simple", "token-bucket"}).Draw(rt, "strategy")
+		granted := int64(0)
+		for range instances {
+			p := newPrimary()
+			p.fail(errGone)
+			f := wrap.Fallback(p, wrap.WithMode(wrap.Local(instances, limitertest.Strategies[strategy])))
+			g := use(t, f, ask("a", 1000, ratelimit.Quota{Limit: limit, Window: 24 * time.Hour, Burst: burst}))
+			granted += g.Granted
+		}
+		most := limit
+		if strategy == "token-bucket" && burst > 0 && limit > 0 {
+			most = max(burst, int64(instances))
+		}
+		require.LessOrEqual(t, granted, most)
+	})
+}
+
+// A redisLimiter is a limiter on a Redis, with a count of the connections it
+// tried to make.
+func redisLimiter(t testing.TB, addr string, opts ...redisstore.Option) (limiter ratelimit.Limiter, dials *atomic.Int64) {
+	dials = new(atomic.Int64)
+	client := redis.NewClient(&redis.Options{Addr: addr, Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dials.Add(1)
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}})
+	t.Cleanup(func() { _ = client.Close() })
+	store, err := redisstore.New(client, opts...)
+	require.NoError(t, err)
+	return ratelimit.NewSlidingWindow(store), dials
+}
+
+// After a kill -9 a call costs no dial, and next to nothing.
+func TestFallbackKilled(t *testing.T) {
+	const interval, calls = 200 * time.Millisecond, 10_000
+	for name, m := range map[string]wrap.Mode{"deny": wrap.Deny(), "allow": wrap.Allow(), "local": wrap.Local(2, ratelimit.NewSlidingWindow)} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			limiter, dials := redisLimiter(t, server.Addr)
+			inner := &spy{Limiter: limiter}
+			f := wrap.Fallback(inner, wrap.WithMode(m), wrap.WithProbeInterval(interval))
+			require.False(t, use(t, f, ask("a", 1, ratelimit.PerHour(1e6))).Degraded)
+			server.Stop() // kill -9
+
+			before, start := inner.calls.Load(), time.Now()
+			dials.Store(0)
+			took := make([]time.Duration, calls)
+			for i := range took {
+				began := time.Now()
+				g := use(t, f, ask("a", 1, ratelimit.PerHour(1e6)))
+				took[i] = time.Since(began)
+				require.True(t, g.Degraded)
+			}
+			most := 2 + int64(time.Since(start)/interval) // the first failure, and the probes
+			slices.Sort(took)
+			t.Logf("median %v; %d calls of Redis, %d dials in %v", took[calls/2], inner.calls.Load()-before, dials.Load(), time.Since(start))
+			require.LessOrEqual(t, inner.calls.Load()-before, most)
+		})
+	}
+}
+
+// TestFallbackRecovery lets replies get lost on the wire: what was charged then is
+// charged once, and nothing is charged for what was answered here.
+func TestFallbackRecovery(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.StartProxy(t, server.Addr)
+	limiter, _ := redisLimiter(t, proxy.Addr, redisstore.WithTimeout(50*time.Millisecond))
+	var primaryGranted atomic.Int64
+	inner := &spy{Limiter: limiter}
+	f := wrap.Fallback(inner, wrap.WithMode(wrap.Local(1, ratelimit.NewSlidingWindow)), wrap.WithProbeInterval(50*time.Millisecond))
+	const limit = 1_000_000
+	call := ask("a", 1, ratelimit.PerDay(limit))
+	degraded := 0
+	run := func(d time.Duration) {
+		for start := time.Now(); time.Since(start) < d; {
+			if g := use(t, f, call); g.Degraded {
+				degraded++
+			} else {
+				primaryGranted.Add(1)
+			}
+		}
+	}
+	run(20 * time.Millisecond)
+	for _, fault := range []redistest.Fault{redistest.SwallowReplies, redistest.CloseAfterRequest, redistest.ResetBeforeRequest, redistest.Refuse} {
+		proxy.Set(fault)
+		run(150 * time.Millisecond)
+		proxy.Set(redistest.None)
+		require.Eventually(t, func() bool { run(time.Millisecond); return !f.Stats().Down }, 20*time.Second, 10*time.Millisecond)
+	}
+	require.NotZero(t, degraded)
+	lost := inner.calls.Load() - primaryGranted.Load() // asked, and not answered
+	direct, _ := redisLimiter(t, server.Addr)
+	_, grants, err := direct.CheckWithinQuotas(t.Context(), call)
+	require.NoError(t, err)
+	charged := limit - grants[0].Remaining
+	t.Logf("granted by Redis %d, answers lost %d, charged %d, degraded %d", primaryGranted.Load(), lost, charged, degraded)
+	require.GreaterOrEqual(t, charged, primaryGranted.Load())
+	require.LessOrEqual(t, charged, primaryGranted.Load()+lost, "each call at most once")
+}
+
+// TestFallbackProcesses has three processes share a Redis that goes away and comes
+// back: what they grant together stays within what Local promises.
+func TestFallbackProcesses(t *testing.T) {
+	const limit, instances = 31, 3
+	server := redistest.Start(t)
+	var processes []*process
+	for range instances {
+		processes = append(processes, startProcess(t, server.Addr))
+	}
+	all := func() (granted, degraded int) {
+		for _, p := range processes {
+			p.tell(t, "saturate")
+		}
+		for _, p := range processes {
+			var g, d int
+			_, err := fmt.Sscan(p.hear(t), &g, &d)
+			require.NoError(t, err)
+			granted, degraded = granted+g, degraded+d
+		}
+		return granted, degraded
+	}
+	granted, degraded := all()
+	require.Equal(t, []int{limit, 0}, []int{granted, degraded}, "one limit for all")
+	total := granted
+	for outage := range 2 {
+		server.Signal(syscall.SIGSTOP)
+		granted, degraded = all()
+		if outage == 0 {
+			require.Equal(t, []int{limit / instances * instances, limit / instances * instances}, []int{granted, degraded})
+		} else {
+			require.Zero(t, granted, "the counters of the first outage hold in the second")
+		}
+		total += granted
+		server.Signal(syscall.SIGCONT)
+		for _, p := range processes {
+			p.tell(t, "recover")
+			require.Equal(t, "back\n", p.hear(t))
+		}
+		granted, _ = all()
+		require.Zero(t, granted)
+	}
+	require.LessOrEqual(t, total, 2*limit)
+}
+
+// A process is this test binary, run again.
+type process struct {
+	in  io.Writer
+	out *bufio.Reader
+}
+
+const processEnv = "RATELIMIT_WRAP_PROCESS"
+
+func TestMain(m *testing.M) {
+	if addr := os.Getenv(processEnv); addr != "" {
+		runProcess(addr)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func startProcess(t *testing.T, addr string) *process {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env, cmd.Stderr = append(os.Environ(), processEnv+"="+addr), os.Stderr
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = in.Close() // which ends it
+		_ = cmd.Wait()
+	})
+	return &process{in, bufio.NewReader(out)}
+}
+
+// tell has it saturate, which is to ask until nothing more is granted, or recover,
+// which is to ask until the primary answers.
+func (p *process) tell(t *testing.T, what string) {
+	_, err := fmt.Fprintln(p.in, what)
+	require.NoError(t, err)
+}
+
+func (p *process) hear(t *testing.T) string {
+	line, err := p.out.ReadString('\n')
+	require.NoError(t, err)
+	return line
+}
+
+// runProcess does what it is told until its input ends.
+func runProcess(addr string) {
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	defer client.Close()
+	store, err := redisstore.New(client, redisstore.WithTimeout(500*time.Millisecond))
+	if err != nil {
+		panic(err)
+	}
+	limiter := wrap.Fallback(ratelimit.NewSlidingWindow(store), wrap.WithMode(wrap.Local(3, ratelimit.NewSlidingWindow)),
+		wrap.WithProbeInterval(300*time.Millisecond))
+	one := func() ratelimit.GrantedQuota {
+		grants, err := limiter.CheckAndUseQuotas(context.Background(), ask("a", 1, ratelimit.PerDay(31)))
+		if err != nil {
+			panic(err)
+		}
+		return grants[0]
+	}
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		if lines.Text() == "recover" {
+			for one().Degraded {
+				time.Sleep(10 * time.Millisecond)
+			}
+			fmt.Println("back")
+			continue
+		}
+		granted, degraded := 0, 0
+		for refused := 0; refused < 3; {
+			switch g := one(); {
+			case g.Granted == 0:
+				refused++
+			case g.Degraded:
+				degraded++
+				fallthrough
+			default:
+				granted++
+			}
+		}
+		fmt.Println(granted, degraded)
+	}
+}

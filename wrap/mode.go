@@ -1,0 +1,141 @@
+package wrap
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/granule-limits/ratelimit"
+	"github.com/granule-limits/ratelimit/storage"
+	"github.com/granule-limits/ratelimit/storage/memory"
+)
+
+// A Mode is what Fallback answers with while its primary is down: Deny, Allow or
+// Local. The zero Mode is Deny. A Mode can be given to several Fallbacks; a Local
+// counts for all of them together.
+type Mode struct {
+	kind      int // the strictest is the least
+	local     ratelimit.Limiter
+	instances int64
+}
+
+const (
+	deny = iota
+	local
+	allow
+)
+
+// Deny grants nothing: for what must not be done uncounted, such as a login. The
+// RetryAfter is the time until the primary is asked again. ReachedQuotas is empty,
+// as it is the storage that is missing and not the units.
+func Deny() Mode { return Mode{} }
+
+// Allow answers as if no counter had been used before: it grants all but what is
+// more than a quota ever has, such as anything at all under a Limit of 0.
+// Nothing is recorded. For what is worse to refuse than to do too often.
+func Allow() Mode { return Mode{kind: allow} }
+
+// Local counts in this process, by limits divided by the number of processes that
+// share the primary. NewLimiter is the constructor that made the primary, such as
+// ratelimit.NewSlidingWindow. Fewer than 1 instances are 1.
+//
+// The Limit is rounded down: of 100 each of 3 instances has 33, and a Limit of 3
+// among 5 admits nothing. A Burst is rounded down to at least 1, as one of nothing
+// would stop a token bucket. So all instances together grant no more than the
+// Limit; with a token bucket of a Burst smaller than the number of instances,
+// at most a Burst of one unit for each.
+//
+// That is on top of what the primary grants, before and after: however often it
+// goes down and comes back, at most twice the Limit is granted where the
+// strategy promises the Limit. It is more if more instances run than were stated,
+// if they are restarted meanwhile, or if the primary comes back with its counters
+// lost.
+//
+// What was counted here stays until it expires, also over the next outage. There
+// is room for 1,048,576 counters; see memory.WithMaxKeys.
+func Local[L ratelimit.Limiter](instances int, newLimiter func(storage.Storage) L) Mode {
+	return Mode{kind: local, local: newLimiter(memory.New()), instances: int64(max(instances, 1))}
+}
+
+func (m Mode) limiter() ratelimit.Limiter {
+	if m.kind == local {
+		return m.local
+	}
+	return unused
+}
+
+// adapt makes of the requests those that the mode's limiter is asked.
+func (m Mode) adapt(requests []ratelimit.RequestedQuota) []ratelimit.RequestedQuota {
+	if m.kind == deny {
+		return requests
+	}
+	adapted := cloneSet(requests)
+	for i := range adapted {
+		for j := range adapted[i].Quotas {
+			m.adaptQuota(&adapted[i].Quotas[j])
+		}
+	}
+	return adapted
+}
+
+// adaptQuota divides a quota for Local. For Allow it lets the sliding window,
+// which knows no Burst, grant as much as a token bucket would.
+func (m Mode) adaptQuota(q *ratelimit.Quota) {
+	switch {
+	case q.Limit <= 0 || q.Burst < 0: // nothing, or bad input
+	case m.kind == allow:
+		q.Limit = max(q.Limit, q.Burst)
+	default:
+		q.Limit /= m.instances
+		if q.Burst > 0 {
+			q.Burst = max(1, q.Burst/m.instances)
+		}
+	}
+}
+
+// restore puts the caller's quotas for the adapted ones in a grant.
+func (m Mode) restore(g *ratelimit.GrantedQuota, r *ratelimit.RequestedQuota) {
+	reached := g.ReachedQuotas
+	for _, q := range r.Quotas {
+		adapted := q
+		m.adaptQuota(&adapted)
+		if len(reached) > 0 && reached[0] == adapted {
+			reached[0] = q
+			reached = reached[1:]
+		}
+	}
+}
+
+// unused finds every counter unused. It is what refuses bad input when there is no
+// primary to do it.
+var unused = ratelimit.NewSlidingWindow(nowhere{})
+
+// nowhere is a storage that keeps nothing.
+type nowhere struct{}
+
+func (nowhere) Run(ctx context.Context, script *storage.Script, c *storage.Call) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("ratelimit: nothing done: %w", err)
+	}
+	if c.OwnClock {
+		c.Now = time.Now().UnixMicro()
+	}
+	n := c.Cells()
+	keys, empty, states := make([]storage.Key, 0, n), make([]storage.State, n), make([]*storage.State, n)
+	for i := range c.Requests {
+		cells, others := c.Requests[i].Cells, keys // no two of one request are the same
+		for j := range cells {
+			at := len(keys)
+			if k := slices.Index(others, cells[j].Key); k >= 0 {
+				at = k
+			}
+			states[len(keys)] = &empty[at]
+			keys = append(keys, cells[j].Key)
+		}
+	}
+	script.Step(c, states)
+	return nil
+}
+
+func (nowhere) Forget(ctx context.Context, _ []storage.Key) error { return ctx.Err() }
