@@ -73,7 +73,7 @@ func TestCoalesceTwin(t *testing.T) {
 			r := random(t)
 			for range rounds {
 				synctest.Test(t, func(t *testing.T) {
-					g, twin := newGate(open(memory.New())), open(memory.New())
+					g, twin := newGate(open(newPlainStore())), open(newPlainStore())
 					compareTogether(t, r, strategy, g, wrap.Coalesce(g), twin)
 				})
 			}
@@ -87,7 +87,7 @@ func TestCoalesceTwinOnRedis(t *testing.T) {
 	for strategy, open := range limitertest.Strategies {
 		t.Run(strategy, func(t *testing.T) {
 			r := random(t)
-			limiter, twin := open(store), open(memory.New())
+			limiter, twin := open(store), open(newPlainStore())
 			now := limitertest.Start
 			stamped := &spy{Limiter: limiter, now: func() time.Time { return now }}
 			for round := range 30 {

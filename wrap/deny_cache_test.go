@@ -135,6 +135,19 @@ func TestDenyCacheReset(t *testing.T) {
 	})
 }
 
+// A degraded refusal is not repeated when the storage is back.
+func TestDenyCacheDegraded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPrimary()
+		limiter := wrap.DenyCache(wrap.Fallback(p, wrap.WithProbeInterval(time.Minute)))
+		p.fail(errGone)
+		require.Equal(t, time.Minute, use(t, limiter, ask("a", 1, ratelimit.PerHour(1))).RetryAfter)
+		time.Sleep(time.Second)
+		require.Equal(t, 59*time.Second, use(t, limiter, ask("a", 1, ratelimit.PerHour(1))).RetryAfter)
+		require.Zero(t, wrap.Held(limiter))
+	})
+}
+
 // The number of refusals that are kept is bounded, expired ones leave first.
 func TestDenyCacheBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -155,7 +168,7 @@ func TestDenyCacheTwin(t *testing.T) {
 			r := random(t)
 			for range rounds {
 				synctest.Test(t, func(t *testing.T) {
-					inner, twin := &spy{Limiter: open(memory.New())}, open(memory.New())
+					inner, twin := &spy{Limiter: open(newPlainStore())}, open(newPlainStore())
 					limiter := wrap.DenyCache(inner, wrap.WithMaxHold(math.MaxInt64))
 					quotas := randomCalls(r, "a")[0][0].Quotas
 					for range 200 {

@@ -65,7 +65,7 @@ func TestFallbackErrors(t *testing.T) {
 	}{
 		{"unavailable", errGone, t.Context(), true},
 		{"indeterminate", fmt.Errorf("%w: %w", ratelimit.ErrIndeterminate, context.DeadlineExceeded), t.Context(), true},
-		{"the caller has errGone", fmt.Errorf("%w: %w", ratelimit.ErrIndeterminate, context.Canceled), ended, false},
+		{"the caller has gone", fmt.Errorf("%w: %w", ratelimit.ErrIndeterminate, context.Canceled), ended, false},
 		{"misconfigured", ratelimit.ErrMisconfigured, t.Context(), false},
 		{"in parts", errors.Join(ratelimit.ErrUnavailable, ratelimit.ErrMisconfigured), t.Context(), false},
 		{"bad input", ratelimit.ErrInvalidRequest, t.Context(), false},

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -94,6 +95,46 @@ func (s *spy) Reset(ctx context.Context, requests []ratelimit.RequestedQuota) er
 		return err
 	}
 	return s.Limiter.Reset(ctx, requests)
+}
+
+// A plainStore keeps every counter for ever: what a twin test compares with is as
+// simple as it can be.
+type plainStore struct {
+	mu     sync.Mutex
+	states map[storage.Key]*storage.State
+}
+
+func newPlainStore() *plainStore {
+	return &plainStore{states: make(map[storage.Key]*storage.State)}
+}
+
+func (s *plainStore) Run(_ context.Context, script *storage.Script, c *storage.Call) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.OwnClock {
+		c.Now = time.Now().UnixMicro()
+	}
+	var states []*storage.State
+	for i := range c.Requests {
+		for j := range c.Requests[i].Cells {
+			key := c.Requests[i].Cells[j].Key
+			if s.states[key] == nil {
+				s.states[key] = new(storage.State)
+			}
+			states = append(states, s.states[key])
+		}
+	}
+	script.Step(c, states)
+	return nil
+}
+
+func (s *plainStore) Forget(_ context.Context, keys []storage.Key) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, key := range keys {
+		delete(s.states, key)
+	}
+	return nil
 }
 
 // random is a source whose seed is printed when the test fails, and which
