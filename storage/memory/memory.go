@@ -138,6 +138,7 @@ type target struct {
 	hash  uint64
 	shard *shard
 	entry *entry
+	fresh bool // the entry is new
 }
 
 func (s *Store) runMany(script *storage.Script, c *storage.Call, now int64) (other int, due bool) {
@@ -150,8 +151,17 @@ func (s *Store) runMany(script *storage.Script, c *storage.Call, now int64) (oth
 		states[i] = &t.entry.state
 	}
 	changed := script.Step(c, states)
-	for _, t := range targets {
-		t.shard.settle(t.entry, t.hash, expiry(c, t.cell, now, changed), now)
+	// A new entry sweeps to make room. By then the entries that were there before
+	// must have their new expiry: they may have expired, and been used again.
+	for i := range targets {
+		targets[i].fresh = targets[i].entry.fresh()
+	}
+	for _, fresh := range []bool{false, true} {
+		for _, t := range targets {
+			if t.fresh == fresh {
+				t.shard.settle(t.entry, t.hash, expiry(c, t.cell, now, changed), now)
+			}
+		}
 	}
 	return targets[0].shard.turn()
 }

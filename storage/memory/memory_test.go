@@ -159,3 +159,27 @@ func TestOwnTimesAreKept(t *testing.T) {
 		require.False(t, d.Allowed)
 	})
 }
+
+// A counter that had expired, and is used again beside one that is new, is not
+// swept away with what it was just charged.
+func TestUsedAgainBesideANewOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := ratelimit.NewSimpleLimiter(memory.New())
+		minute, second := ratelimit.PerMinute(10), ratelimit.PerSecond(10)
+		ask := func(prefix int, n int64, quotas ...ratelimit.Quota) []ratelimit.RequestedQuota {
+			return []ratelimit.RequestedQuota{{Prefix: fmt.Sprint(prefix), Requested: n, Quotas: quotas}}
+		}
+		for i := range 1000 {
+			_, err := limiter.CheckAndUseQuotas(t.Context(), ask(i, 1, minute))
+			require.NoError(t, err)
+		}
+		time.Sleep(2 * time.Minute)
+		for i := range 1000 {
+			_, err := limiter.CheckAndUseQuotas(t.Context(), ask(i, 5, second, minute)) // the new one first
+			require.NoError(t, err)
+			_, grants, err := limiter.CheckWithinQuotas(t.Context(), ask(i, 0, minute))
+			require.NoError(t, err)
+			require.EqualValues(t, 5, grants[0].Remaining, "prefix %d: the charge is lost", i)
+		}
+	})
+}
