@@ -19,42 +19,44 @@ import (
 // luaFaults are changes to the scripts: in the part that all share, then in those
 // of single strategies.
 var luaFaults = []struct{ from, to string }{
-	{"return max(now, s.newest or now)", "return now"},
-	{"local left, retry_at, next_at = max(0, q.burst - used), 0, 0", "local left, retry_at, next_at = q.burst - used, 0, 0"},
-	{"if n > q.burst then", "if n >= q.burst then"},
-	{"retry_at = till(q.burst - n)", "retry_at = till(q.burst - n + 1)"},
-	{"next_at = till(q.burst - left - 1)", "next_at = till(q.burst - left)"},
-	{"q.reached = q.remaining < r.granted and 1 or 0", "q.reached = q.remaining < r.requested and 1 or 0"},
-	{"if r.all_or_nothing and r.granted < r.requested then", "if false then"},
-	{"local s = states[key] or load(key)", "local s = load(key)"},
-	{"if op == USE or op ~= CHECK and recorded then", "if op == USE then"},
-	{"  if op ~= CHECK then\n    for s, reset_at", "  if true then\n    for s, reset_at"},
-	{"if together and op ~= USE and not granted then", "if false then"},
-	{"local want = (r.granted == r.requested or op == USE and r.granted > 0) and 0 or r.requested", "local want = r.requested"},
+	{"local at = s.newest > now and s.newest or now", "local at = now"},
+	{"if left < 0 then\n    left = 0", "if false then\n    left = 0"},
+	{"if q.requested > burst then", "if q.requested >= burst then"},
+	{"till(s, q, at, burst - q.requested)", "till(s, q, at, burst - q.requested + 1)"},
+	{"till(s, q, at, burst - left - 1)", "till(s, q, at, burst - left)"},
+	{"if left < granted and granted > 0 then", "if left < requested then"},
+	{"granted, all = how == '1' and 0 or granted, false", "all = false"},
+	{"local s = states and states[key] or load(key)", "local s = load(key)"},
+	{"local tries = op == CHECK or op == CHECK_ALL or op == ALL", "local tries = op == CHECK"},
+	{"local recorded = not tries or op == ALL and all", "local recorded = not tries"},
+	{"q.s = copy and copy(s, copy) or s", "q.s = s"},
+	{"requested = granted > 0 and 0 or requested", ""},
+	{"use(s, q, granted > 0 and s.newest > now and s.newest or now, granted)", "use(s, q, now, granted)"},
 
-	{"if not s.newest or s.newest + lasts <= at then", "if not s.newest or s.newest + lasts < at then"},
-	{"if s.oldest > till then", "if s.oldest >= till then"},
-	{"while start and start <= till do", "while start and start < till do"},
+	{"if s.total == 0 or s.newest + lasts <= at then\n    return 0", "if s.total == 0 or s.newest + lasts < at then\n    return 0"},
+	{"elseif s.oldest + lasts > at then", "elseif s.oldest + lasts >= at then"},
+	{"while start and start <= time do", "while start and start < time do"},
 	{"return i, units, start or s.newest", "return i, units, s.oldest"},
 	{"if left <= keep then", "if left < keep then"},
-	{"if s.newest < start then", "if s.newest < start - q.granularity then"},
-	{"redis.call('LTRIM', s.key, s.dropped, -1)", "redis.call('LTRIM', s.key, s.dropped - 1, -1)"},
-	{"nil, 0, true, 0, nil\n      s.newest", "nil, 0, false, 0, nil\n      s.newest"},
-	{"while before and before >= start do", "while before and before > start do"},
-	{"s.oldest = granule_of(redis.call('LINDEX', s.key, 0)) or s.newest", ""},
-	{"return run(granules(1))", "return run(granules(0))"},
-	{"return run(granules(0))", "return run(granules(1))"},
+	{"if s.newest == start then\n    s.total", "if s.newest >= start - q.granularity then\n    s.total"},
+	{"log.first, log.older = first, log.older - units", "log.first = first"},
+	{"log.older, log.next = s.total, i + 1", "log.older, log.next = s.total, i"},
+	{"while i > log.first and granule(i - 1) >= given do", "while i > log.first and granule(i - 1) > given do"},
+	{"put(j, granule(j + 1))", "put(j, granule(j))"},
+	{"s.oldest = granule(log.first) or s.newest", ""},
+	{"local LATE = 1", "local LATE = 0"},
+	{"local LATE = 0", "local LATE = 1"},
 
-	{"if not s.newest or s.newest + q.window <= at then", "if not s.newest or s.newest + q.window < at then"},
+	{"return s.newest + q.window <= at and 0 or s.used", "return s.newest + q.window < at and 0 or s.used"},
 	{"local start = at - at % q.window", "local start = at"},
 
-	{"return whole - w + (part > p and 1 or 0)", "return whole - w"},
-	{"return w > whole or w == whole and p >= part", "return w >= whole"},
-	{"if s.rate == r.rate then", "if true then"},
-	{"if part >= r.rate then", "if false then"},
-	{"return n * r.whole + floor(p / r.rate), p % r.rate", "return n * r.whole, p % r.rate"},
-	{"w = w - max(0, s.newest - at) -- refilled", "w = w -- refilled"},
-	{"string.format('%.0f %.0f %.0f %.0f', s.newest", "string.format('%.16g %.14g %.0f %.0f', s.newest"},
+	{"return full - w + (part > p and 1 or 0)", "return full - w"},
+	{"while n < most and (w < time or w == time and p < part) do", "while n < most and w < time do"},
+	{"if s.rate == rate or s.rate == 0 then", "if true then"},
+	{"if part >= rate then", "if false then"},
+	{"return n * whole + (p - part) / rate, part", "return n * whole, part"},
+	{"w = w - math.max(0, s.newest - at) -- refilled", "w = w -- refilled"},
+	{"s.write ~= 'all' and s.part == part and s.rate == rate and 'full' or 'all'", "'full'"},
 }
 
 func TestTwinSeesFaultsInLua(t *testing.T) {
@@ -81,20 +83,16 @@ func TestTwinSeesFaultsInLua(t *testing.T) {
 
 // goFaults are changes to what a strategy answers or records.
 var goFaults = map[string]func(s frame.Strategy) frame.Strategy{
-	"one too many left": withPeek(func(r *frame.Room, _, _ int64) { r.Left++ }),
-	"retry a µs early":  withPeek(func(r *frame.Room, _, _ int64) { r.RetryAt = max(r.RetryAt-1, storage.Never) }),
-	"retry a µs late": withPeek(func(r *frame.Room, _, _ int64) {
-		if r.RetryAt > 0 {
-			r.RetryAt++
+	"one too many left": withUsed(func(used int64) int64 { return max(used-1, 0) }),
+	"one too few left":  withUsed(func(used int64) int64 { return used + min(used, 1) }),
+	"a µs early":        withTill(func(till, _, _ int64) int64 { return till - 1 }),
+	"a µs late":         withTill(func(till, _, _ int64) int64 { return till + 1 }),
+	"reset is now": withTill(func(till, at, keep int64) int64 {
+		if keep == 0 {
+			return at
 		}
+		return till
 	}),
-	"never comes": withPeek(func(r *frame.Room, _, n int64) {
-		if n == 1 && r.Left == 0 {
-			r.RetryAt = storage.Never
-		}
-	}),
-	"next is the reset": withPeek(func(r *frame.Room, _, _ int64) { r.NextAt = r.ResetAt }),
-	"reset is now":      withPeek(func(r *frame.Room, at, _ int64) { r.ResetAt = min(r.ResetAt, at) }),
 	"records one less": withUse(func(at, n int64) (int64, int64) {
 		if n > 1 {
 			n--
@@ -105,13 +103,21 @@ var goFaults = map[string]func(s frame.Strategy) frame.Strategy{
 	"never gives back":  withUse(func(at, n int64) (int64, int64) { return at, max(n, 0) }),
 }
 
-func withPeek(change func(r *frame.Room, at, n int64)) func(frame.Strategy) frame.Strategy {
+func withUsed(change func(used int64) int64) func(frame.Strategy) frame.Strategy {
 	return func(s frame.Strategy) frame.Strategy {
-		peek := s.Peek
-		s.Peek = func(state storage.State, c *storage.Cell, at, n int64) frame.Room {
-			room := peek(state, c, at, n)
-			change(&room, at, n)
-			return room
+		used := s.Used
+		s.Used = func(state storage.State, c *storage.Cell, at int64) int64 {
+			return change(used(state, c, at))
+		}
+		return s
+	}
+}
+
+func withTill(change func(till, at, keep int64) int64) func(frame.Strategy) frame.Strategy {
+	return func(s frame.Strategy) frame.Strategy {
+		till := s.Till
+		s.Till = func(state storage.State, c *storage.Cell, at, keep int64) int64 {
+			return change(till(state, c, at, keep), at, keep)
 		}
 		return s
 	}

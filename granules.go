@@ -3,7 +3,6 @@ package ratelimit
 import (
 	"slices"
 
-	"github.com/granule-limits/ratelimit/internal/frame"
 	"github.com/granule-limits/ratelimit/storage"
 )
 
@@ -33,26 +32,30 @@ func (g granules) lasts(c *storage.Cell) int64 {
 	return c.Window + g.late*c.Granularity
 }
 
-func (g granules) peek(s storage.State, c *storage.Cell, at, n int64) frame.Room {
+func (g granules) used(s storage.State, c *storage.Cell, at int64) int64 {
 	lasts := g.lasts(c)
 	if len(s) == 0 || s[wordNewest]+lasts <= at {
-		return frame.Unused(c, n)
+		return 0
 	}
-	used, older := s[wordTotal], olderGranules(s)
-	for len(older) > 0 && older[0]+lasts <= at {
+	used := s[wordTotal]
+	for older := olderGranules(s); len(older) > 0 && older[0]+lasts <= at; older = older[2:] {
 		used -= older[1]
-		older = older[2:]
 	}
-	resetAt := s[wordNewest] + lasts
-	return frame.RoomOf(c, used, n, resetAt, func(keep int64) int64 {
-		left := used
-		for i := 0; i < len(older); i += 2 {
-			if left -= older[i+1]; left <= keep {
-				return older[i] + lasts
-			}
+	return used
+}
+
+func (g granules) till(s storage.State, c *storage.Cell, at, keep int64) int64 {
+	lasts := g.lasts(c)
+	if keep == 0 {
+		return s[wordNewest] + lasts
+	}
+	left := s[wordTotal]
+	for older := olderGranules(s); len(older) > 0; older = older[2:] {
+		if left -= older[1]; left <= keep && older[0]+lasts > at {
+			return older[0] + lasts
 		}
-		return resetAt
-	})
+	}
+	return s[wordNewest] + lasts
 }
 
 func (g granules) use(s storage.State, c *storage.Cell, at, n int64) storage.State {

@@ -10,7 +10,8 @@ var hash = define(strategy{
 	lua:      []string{"granules.lua"},
 	granular: true,
 	Strategy: frame.Strategy{
-		Peek: granules{late: 1}.peek,
+		Used: granules{late: 1}.used,
+		Till: granules{late: 1}.till,
 		Use:  granules{late: 1}.use,
 	},
 })

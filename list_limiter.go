@@ -12,7 +12,8 @@ var list = define(strategy{
 	name: "list",
 	lua:  []string{"granules.lua"},
 	Strategy: frame.Strategy{
-		Peek: granules{}.peek,
+		Used: granules{}.used,
+		Till: granules{}.till,
 		Use:  granules{}.use,
 	},
 	// A log is a window whose granules are as fine as time itself.

@@ -8,7 +8,8 @@ import (
 var simple = define(strategy{
 	name: "simple",
 	Strategy: frame.Strategy{
-		Peek: simplePeek,
+		Used: simpleUsed,
+		Till: simpleTill,
 		Use:  simpleUse,
 	},
 })
@@ -25,15 +26,18 @@ func NewSimpleLimiter(store storage.Storage) Limiter { return newLimiter(store, 
 // The words of the state.
 const (
 	simpleNewest = iota // start of the window of the newest use, µs
-	simpleUsed          // units used in it
+	simpleCount         // units used in it
 )
 
-func simplePeek(s storage.State, c *storage.Cell, at, n int64) frame.Room {
+func simpleUsed(s storage.State, c *storage.Cell, at int64) int64 {
 	if len(s) == 0 || s[simpleNewest]+c.Window <= at {
-		return frame.Unused(c, n)
+		return 0
 	}
-	end := s[simpleNewest] + c.Window
-	return frame.RoomOf(c, s[simpleUsed], n, end, func(int64) int64 { return end })
+	return s[simpleCount]
+}
+
+func simpleTill(s storage.State, c *storage.Cell, _, _ int64) int64 {
+	return s[simpleNewest] + c.Window
 }
 
 func simpleUse(s storage.State, c *storage.Cell, at, n int64) storage.State {
@@ -41,10 +45,10 @@ func simpleUse(s storage.State, c *storage.Cell, at, n int64) storage.State {
 	current := len(s) > 0 && s[simpleNewest] == start
 	switch {
 	case n < 0 && current:
-		s[simpleUsed] = max(0, s[simpleUsed]+n)
+		s[simpleCount] = max(0, s[simpleCount]+n)
 	case n < 0: // that window is over
 	case current:
-		s[simpleUsed] += min(n, storage.MaxNumber-s[simpleUsed])
+		s[simpleCount] += min(n, storage.MaxNumber-s[simpleCount])
 	default:
 		s = append(s[:0], start, n)
 	}

@@ -10,7 +10,8 @@ var slidingWindow = define(strategy{
 	lua:      []string{"granules.lua"},
 	granular: true,
 	Strategy: frame.Strategy{
-		Peek: granules{}.peek,
+		Used: granules{}.used,
+		Till: granules{}.till,
 		Use:  granules{}.use,
 	},
 })

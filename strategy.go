@@ -14,7 +14,7 @@ import (
 // scripts/<name>.lua. CONTRIBUTING.md says how to add one.
 type strategy struct {
 	name string // as in keys; scripts/<name>.lua with '_' for '-'
-	// lua names further files of scripts/ that the script needs.
+	// lua names further files of scripts/ that the script needs, after its own.
 	lua []string
 	// granular says that counters of another granularity are other counters.
 	granular bool
@@ -37,7 +37,8 @@ var scripts embed.FS
 
 func define(s strategy) *strategy {
 	var lua strings.Builder
-	for _, name := range slices.Concat([]string{"frame.lua"}, s.lua, []string{strings.ReplaceAll(s.name, "-", "_") + ".lua"}) {
+	own := strings.ReplaceAll(s.name, "-", "_") + ".lua"
+	for _, name := range slices.Concat([]string{"prelude.lua", own}, s.lua, []string{"frame.lua"}) {
 		text, err := scripts.ReadFile("scripts/" + name)
 		if err != nil {
 			panic("ratelimit: strategy " + s.name + ": " + err.Error())

@@ -10,7 +10,8 @@ import (
 var tokenBucket = define(strategy{
 	name: "token-bucket",
 	Strategy: frame.Strategy{
-		Peek: bucketPeek,
+		Used: bucketUsed,
+		Till: bucketTill,
 		Use:  bucketUse,
 	},
 	validate: validateBucket,
@@ -96,20 +97,23 @@ func fullAt(s storage.State, c *storage.Cell, r refill) (whole, part int64) {
 	return s[bucketNewest] + whole, part
 }
 
-func bucketPeek(s storage.State, c *storage.Cell, at, n int64) frame.Room {
+func bucketUsed(s storage.State, c *storage.Cell, at int64) int64 {
 	if len(s) == 0 {
-		return frame.Unused(c, n)
+		return 0
 	}
 	r := refillOf(c.Window, c.Limit)
 	whole, part := fullAt(s, c, r)
-	until := func(keep int64) int64 { // whole µs, rounded up
-		w, p := r.of(keep)
-		if part > p {
-			w--
-		}
-		return whole - w
+	return r.missing(whole-at, part)
+}
+
+func bucketTill(s storage.State, c *storage.Cell, _, keep int64) int64 {
+	r := refillOf(c.Window, c.Limit)
+	whole, part := fullAt(s, c, r)
+	w, p := r.of(keep)
+	if part > p { // whole µs, rounded up
+		whole++
 	}
-	return frame.RoomOf(c, r.missing(whole-at, part), n, until(0), until)
+	return whole - w
 }
 
 func bucketUse(s storage.State, c *storage.Cell, at, n int64) storage.State {

@@ -1,191 +1,218 @@
--- The state of the window strategies; granules.go tells the same in Go.
+-- The state of the window strategies; granules.go tells the same in Go. A granule
+-- counts for W from its start, and LATE granules longer.
 --
--- It is a list. Its last element is the head, 'newest total count oldest': the
--- start of the newest granule, the units in all granules and in the newest, and
--- the start of the oldest. Before it stand the granules older than the newest,
--- 'start count' each, the oldest first. So most calls read and write the head
--- alone, and advancing works at the two ends.
-
-local function text_of(start, count)
-  return string.format('%.0f %.0f', start, count)
-end
-
-local function granule_of(text)
-  local start, count = string.match(text or '', '^(%d+) (%d+)$')
-  return tonumber(start), tonumber(count)
-end
+-- It is a hash. Three fields serve most calls: the units in all granules (total)
+-- and the starts of the newest and the oldest of them. The granules older than the
+-- newest are the log: each has a field 'start units', named by a number, and three
+-- more tell the units in all of these (older) and the first and the next number.
 
 local function load(key)
-  local head = redis.call('LINDEX', key, -1)
-  if not head then
-    return { key = key, read = 0, dropped = 0, newest = nil, total = 0, count = 0, oldest = 0, advanced = false }
+  local words = call('HMGET', key, 'total', 'newest', 'oldest')
+  if not words[1] then
+    return { key = key, total = 0, newest = 0, oldest = 0, keep = 0, write = nil, renew = nil, log = nil }
   end
-  local newest, total, count, oldest = string.match(head, '^(%d+) (%d+) (%d+) (%d+)$')
-  if not newest then
-    return { key = key, read = 0, dropped = 0, stored = true, broken = true }
+  local total, newest, oldest = tonumber(words[1]), tonumber(words[2]), tonumber(words[3])
+  if not (total and newest and oldest and total >= 0 and total <= MAX_NUMBER and newest >= oldest and newest <= MAX_NUMBER) then
+    return { key = key, newest = 0, broken = true }
   end
-  local s = {
-    key = key, stored = true,
-    newest = newest + 0, total = total + 0, count = count + 0, oldest = oldest + 0,
-    older = nil, read = 0, all = false, -- the older granules that were read, and whether those are all
-    dropped = 0, pushed = nil, advanced = false, -- what is not written yet
-  }
-  s.broken = max(s.newest, s.total, s.count, s.oldest) > MAX_NUMBER
-  return s
+  return { key = key, total = total, newest = newest, oldest = oldest, keep = 0, write = nil, renew = nil, log = nil }
 end
 
--- Start and units of the i-th of the older granules, or nil after the last. They
--- are read when they are asked for, more each time.
-local function older(s, i)
-  s.older = s.older or {}
-  while i > s.read and not s.all do
-    local batch = redis.call('LRANGE', s.key, s.read, s.read * 2 + 7)
-    for _, text in ipairs(batch) do
-      local start, count = granule_of(text)
-      if not start then -- the head
-        s.all = true
-        break
-      end
-      s.read = s.read + 1
-      s.older[s.read] = { start, count }
+-- The numbers of the log, read when first asked for.
+local function log_of(s)
+  if not s.log then
+    local words = s.oldest < s.newest and call('HMGET', s.key, 'older', 'first', 'next') or {}
+    s.log = { older = tonumber(words[1]) or 0, first = tonumber(words[2]) or 0, next = tonumber(words[3]) or 0, fields = {}, dropped = {} }
+  end
+  return s.log
+end
+
+-- What looks into the log, or changes it but at its end. Made when needed, which
+-- is seldom: most calls would pay for the making only.
+local function rare(s)
+  local log, batch = log_of(s), 8
+
+  -- Start and units of granule number i; nil after the last. They are read when
+  -- they are asked for, more each time.
+  local function granule(i)
+    if i >= log.next then
+      return nil
     end
-    s.all = s.all or #batch == 0
+    if not log[i] then
+      local numbers = {}
+      for j = i, math.min(i + batch, log.next) - 1 do
+        numbers[#numbers + 1] = j
+      end
+      batch = math.min(batch * 2, 1000)
+      for j, text in ipairs(call('HMGET', s.key, unpack(numbers))) do
+        local start, units = string.match(text or '', '^(%d+) (%d+)$')
+        log[i + j - 1] = log[i + j - 1] or { tonumber(start) or 0, tonumber(units) or 0 }
+      end
+    end
+    return log[i][1], log[i][2]
   end
-  local granule = s.older[i] or i == s.read + 1 and s.pushed
-  if granule then
-    return granule[1], granule[2]
+
+  local function put(i, start, units)
+    log[i] = { start, units }
+    table.insert(log.fields, i)
+    table.insert(log.fields, string.format('%.0f %.0f', start, units))
   end
+
+  local function drop(i)
+    log[i] = nil
+    table.insert(log.dropped, i)
+  end
+
+  -- The number of the first granule that began after a time, the units in those
+  -- before it, and its start.
+  local function expire(time)
+    local i, units = log.first, 0
+    local start, count = granule(i)
+    while start and start <= time do
+      i, units = i + 1, units + count
+      start, count = granule(i)
+    end
+    return i, units, start or s.newest
+  end
+
+  local function drop_expired(time)
+    local first, units, oldest = expire(time)
+    for i = log.first, first - 1 do
+      drop(i)
+    end
+    log.first, log.older = first, log.older - units
+    s.total, s.oldest, s.write = s.total - units, oldest, 'all'
+  end
+
+  -- The start of the granule with whose end no more than keep of the units are
+  -- left that count when those until a time have expired.
+  local function reach(time, keep)
+    local i, units = expire(time)
+    local left = s.total - units
+    local start, count = granule(i)
+    while start do
+      left = left - count
+      if left <= keep then
+        return start
+      end
+      i = i + 1
+      start, count = granule(i)
+    end
+    return s.newest
+  end
+
+  -- Takes up to n units out of the first granule that is not before the given one:
+  -- that is where a use at that time was recorded, or, where time had gone on, a
+  -- granule that expires no later.
+  local function give_back(given, n)
+    local i, start, units = log.next, s.newest, s.total - log.older
+    while i > log.first and granule(i - 1) >= given do
+      i = i - 1
+      start, units = granule(i)
+    end
+    n = math.min(n, units)
+    s.total, s.write, s.renew = s.total - n, 'all', true
+    if i < log.next then
+      log.older = log.older - n
+    end
+    if n < units then
+      if i < log.next then
+        put(i, start, units - n)
+      end
+    elseif log.first < log.next then
+      for j = i, log.next - 2 do -- those after it move up
+        put(j, granule(j + 1))
+      end
+      if i == log.next then -- the newest of the older ones takes its place
+        s.newest, units = granule(i - 1)
+        log.older = log.older - units
+      end
+      log.next = log.next - 1
+      drop(log.next)
+      s.oldest = granule(log.first) or s.newest
+    end
+  end
+
+  return { expire = expire, drop_expired = drop_expired, reach = reach, give_back = give_back }
 end
 
--- How many of the older granules, those that began until a time, have expired,
--- the dropped ones included; the units in them; and the start of the oldest that
--- has not.
-local function expire(s, till)
-  if s.oldest > till then
-    return s.dropped, 0, s.oldest
+local function used(s, q, at)
+  local lasts = q.window + LATE * q.granularity
+  if s.total == 0 or s.newest + lasts <= at then
+    return 0
+  elseif s.oldest + lasts > at then
+    return s.total
   end
-  local i, units = s.dropped, 0
-  local start, count = older(s, i + 1)
-  while start and start <= till do
-    i, units = i + 1, units + count
-    start, count = older(s, i + 1)
-  end
-  return i, units, start or s.newest
+  local _, units = rare(s).expire(at - lasts)
+  return s.total - units
 end
 
--- Writes what has changed in s.
-local function flush(s)
-  local head = string.format('%.0f %.0f %.0f %.0f', s.newest, s.total, s.count, s.oldest)
-  if s.replace then
-    redis.call('DEL', s.key)
-    s.stored, s.replace = false, false
-  elseif s.dropped > 0 then
-    redis.call('LTRIM', s.key, s.dropped, -1)
+local function till(s, q, at, keep)
+  local lasts = q.window + LATE * q.granularity
+  if keep == 0 then
+    return s.newest + lasts
+  elseif keep == s.total - 1 then -- none has expired
+    return s.oldest + lasts
   end
-  if s.stored and s.pushed then
-    redis.call('LSET', s.key, -1, text_of(s.pushed[1], s.pushed[2]))
-    redis.call('RPUSH', s.key, head)
-  elseif s.stored then
-    redis.call('LSET', s.key, -1, head)
-  else
-    redis.call('RPUSH', s.key, head)
-  end
-  s.stored = true
-  s.older, s.read, s.all, s.dropped, s.pushed = nil, 0, false, 0, nil
+  return rare(s).reach(at - lasts, keep) + lasts
 end
 
--- Takes up to n units out of the first granule that is not before the given one:
--- that is where a use at that time was recorded, or, where time had gone on, a
--- granule that expires no later.
-local function give_back(s, start, n)
-  if s.total == 0 or s.newest < start then
+local function use(s, q, at, n)
+  local start, lasts = at - at % q.granularity, q.window + LATE * q.granularity
+  if n < 0 then
+    if s.total > 0 and s.newest >= start then
+      rare(s).give_back(start, -n)
+    end
     return
   end
-  flush(s)
-  local index, found, count = -1, s.newest, s.count
-  local before, units = granule_of(redis.call('LINDEX', s.key, index - 1))
-  while before and before >= start do
-    index, found, count = index - 1, before, units
-    before, units = granule_of(redis.call('LINDEX', s.key, index - 1))
+  if s.total == 0 or s.newest + lasts <= at then -- nothing counts any more
+    s.write = s.oldest < s.newest and 'anew' or s.write or 'all'
+    s.total, s.newest, s.oldest, s.log, s.renew = n, start, start, nil, true
+    return
   end
-  n = min(n, count)
-  s.total = s.total - n
-  if index == -1 then
-    s.count = count - n
-    if s.count == 0 and s.oldest < s.newest then -- the newest of the older ones takes its place
-      redis.call('RPOP', s.key)
-      s.newest, s.count = granule_of(redis.call('LINDEX', s.key, -1))
-    end
-  elseif n < count then
-    redis.call('LSET', s.key, index, text_of(found, count - n))
-  else
-    redis.call('LREM', s.key, -1, text_of(found, count))
-    if found == s.oldest then
-      s.oldest = granule_of(redis.call('LINDEX', s.key, 0)) or s.newest
-    end
+  if s.oldest + lasts <= at then
+    rare(s).drop_expired(at - lasts)
+  end
+  if n > MAX_NUMBER - s.total then
+    n = MAX_NUMBER - s.total
+  end
+  if s.newest == start then
+    s.total, s.write = s.total + n, s.write or 'total'
+  elseif n > 0 then -- the newest granule becomes the last of the log
+    local log = log_of(s)
+    local i, fields, part = log.next, log.fields, q.window / 8
+    fields[#fields + 1] = i
+    fields[#fields + 1] = string.format('%.0f %.0f', s.newest, s.total - log.older)
+    log[i] = { s.newest, s.total - log.older }
+    log.older, log.next = s.total, i + 1
+    s.renew = s.renew or s.newest - s.newest % part < start - start % part
+    s.total, s.newest, s.write = s.total + n, start, s.write or s.oldest == s.newest and 'all' or 'next'
   end
 end
 
+-- Writes what of s.write has changed.
 local function save(s, ttl)
-  flush(s)
-  if s.advanced then -- else the expiry is set already
-    redis.call('PEXPIRE', s.key, ttl)
+  local key, log = s.key, s.log
+  if s.write == 'total' then
+    call('HSET', key, 'total', s.total)
+  elseif s.write == 'next' then
+    call('HSET', key, 'total', s.total, 'newest', s.newest, 'older', log.older, 'next', log.next, unpack(log.fields))
+  else
+    if s.write == 'anew' then
+      call('DEL', key)
+    end
+    log = log or { older = 0, first = 0, next = 0, fields = {}, dropped = {} }
+    call('HSET', key, 'total', s.total, 'newest', s.newest, 'oldest', s.oldest, 'older', log.older, 'first', log.first, 'next', log.next)
+    for i = 1, #log.dropped, 1000 do -- as many as fit on Lua's stack
+      call('HDEL', key, unpack(log.dropped, i, math.min(i + 999, #log.dropped)))
+    end
+    for i = 1, #log.fields, 1000 do
+      call('HSET', key, unpack(log.fields, i, math.min(i + 999, #log.fields)))
+    end
   end
-end
-
--- A window of W/G granules, and late more.
-local function granules(late)
-  local function peek(s, q, at, n)
-    local lasts = q.window + late * q.granularity -- how long a granule counts from its start
-    if not s.newest or s.newest + lasts <= at then
-      return room(q, 0, n, 0)
-    end
-    local first, units, oldest = expire(s, at - lasts)
-    local used, reset_at = s.total - units, s.newest + lasts
-    return room(q, used, n, reset_at, function(keep)
-      if keep == used - 1 then
-        return oldest + lasts
-      end
-      local left, i = used, first + 1
-      local start, count = older(s, i)
-      while start do
-        left = left - count
-        if left <= keep then
-          return start + lasts
-        end
-        i = i + 1
-        start, count = older(s, i)
-      end
-      return reset_at
-    end)
+  if s.renew or not own_clock then
+    call('PEXPIRE', key, ttl)
   end
-
-  local function use(s, q, at, n)
-    local start = at - at % q.granularity
-    if n < 0 then
-      return give_back(s, start, -n)
-    end
-    local lasts = q.window + late * q.granularity
-    if not s.newest or s.total == 0 or s.newest + lasts <= at then -- nothing counts any more
-      s.replace = s.replace or s.stored and s.oldest < s.newest
-      s.older, s.read, s.all, s.dropped, s.pushed = nil, 0, true, 0, nil
-      s.newest, s.total, s.count, s.oldest, s.advanced = start, n, n, start, true
-      return
-    end
-    local units
-    s.dropped, units, s.oldest = expire(s, at - lasts)
-    s.total = s.total - units
-    n = min(n, MAX_NUMBER - s.total)
-    if n == 0 then
-      return
-    end
-    if s.newest < start then
-      s.pushed = { s.newest, s.count }
-      s.newest, s.count, s.advanced = start, 0, true
-    end
-    s.total, s.count = s.total + n, s.count + n
-  end
-
-  return load, peek, use, save
+  s.write, s.renew, s.log = nil, nil, nil
 end
 

@@ -1,40 +1,45 @@
 -- Fixed windows: one count for each window, told by its start, a multiple of W.
--- See simple_limiter.go. The state is a string, 'newest used'.
+-- See simple_limiter.go. The state is a hash of newest, the start, and used.
 
 local function load(key)
-  local s, text = { key = key }, redis.call('GET', key)
-  if text then
-    local newest, used = string.match(text, '^(%d+) (%d+)$')
-    s.newest, s.used = tonumber(newest), tonumber(used)
-    s.broken = not newest or max(s.newest, s.used) > MAX_NUMBER
+  local words = call('HMGET', key, 'newest', 'used')
+  if not words[1] then
+    return { key = key, newest = -1, used = 0, write = nil, renew = nil, keep = 0 }
   end
-  return s
+  local newest, used = tonumber(words[1]), tonumber(words[2])
+  if not (newest and used and newest >= 0 and newest <= MAX_NUMBER and used >= 0 and used <= MAX_NUMBER) then
+    return { key = key, newest = 0, broken = true }
+  end
+  return { key = key, newest = newest, used = used, write = nil, renew = nil, keep = 0 }
 end
 
-local function peek(s, q, at, n)
-  if not s.newest or s.newest + q.window <= at then
-    return room(q, 0, n, 0)
-  end
-  local ends = s.newest + q.window
-  return room(q, s.used, n, ends, function() return ends end)
+local function used(s, q, at)
+  return s.newest + q.window <= at and 0 or s.used
+end
+
+local function till(s, q)
+  return s.newest + q.window
 end
 
 local function use(s, q, at, n)
   local start = at - at % q.window
-  local current = s.newest == start
-  if n < 0 then
-    if current then
-      s.used = max(0, s.used + n)
-    end
-  elseif current then
-    s.used = s.used + min(n, MAX_NUMBER - s.used)
-  else
-    s.newest, s.used = start, n
+  if s.newest == start then
+    local sum = s.used + n
+    s.used, s.write = sum < 0 and 0 or sum > MAX_NUMBER and MAX_NUMBER or sum, true
+  elseif n > 0 then
+    s.newest, s.used, s.write, s.renew = start, n, true, true
   end
 end
 
 local function save(s, ttl)
-  redis.call('SET', s.key, string.format('%.0f %.0f', s.newest, s.used), 'PX', ttl)
+  if s.renew then
+    call('HSET', s.key, 'newest', s.newest, 'used', s.used)
+  else
+    call('HSET', s.key, 'used', s.used)
+  end
+  if s.renew or not own_clock then
+    call('PEXPIRE', s.key, ttl)
+  end
+  s.write, s.renew = nil, nil
 end
 
-return run(load, peek, use, save)

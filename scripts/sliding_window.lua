@@ -1,3 +1,3 @@
 -- Granules of width G, of which the newest W/G count. See sliding_window.go.
 
-return run(granules(0))
+local LATE = 0

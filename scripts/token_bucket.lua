@@ -1,116 +1,133 @@
 -- A level refilled at L/W up to the burst. See token_bucket.go.
--- The state is a string, 'newest full part rate': the bucket is full again at
+--
+-- The state is a hash of newest, full, part and rate: the bucket is full again at
 -- full + part/rate µs.
 
 local function load(key)
-  local s, text = { key = key }, redis.call('GET', key)
-  if text then
-    local newest, full, part, rate = string.match(text, '^(%d+) (%d+) (%d+) (%d+)$')
-    s.newest, s.full, s.part, s.rate = tonumber(newest), tonumber(full), tonumber(part), tonumber(rate)
-    s.broken = not newest or s.rate == 0 or max(s.newest, s.full, s.part, s.rate) > MAX_NUMBER
+  local words = call('HMGET', key, 'newest', 'full', 'part', 'rate')
+  if not words[1] then
+    return { key = key, newest = 0, full = 0, part = 0, rate = 0, keep = 0, write = nil, renew = nil }
   end
-  return s
+  local newest, full, part, rate = tonumber(words[1]), tonumber(words[2]), tonumber(words[3]), tonumber(words[4])
+  if not (newest and full and part and rate and newest >= 0 and full >= newest and full <= MAX_NUMBER and part >= 0 and part < rate and rate <= MAX_NUMBER) then
+    return { key = key, newest = 0, broken = true }
+  end
+  return { key = key, newest = newest, full = full, part = part, rate = rate, keep = 0, write = nil, renew = nil }
 end
 
--- The pace of a bucket: n units take n × W/L µs.
-local function refill(window, limit)
-  local rate = max(limit, 1)
-  local r = { rate = rate, whole = floor(window / rate), part = window % rate }
-  r.most = min(floor(MAX_NUMBER / rate), floor(MAX_SPAN / (r.whole + 1)))
-  return r
+-- The pace of a bucket: n units take n × (whole + rest/rate) µs. No more than most
+-- of them can be told in the numbers that there are.
+local rate, whole, rest, most = 0, 0, 0, 0
+local function set_pace(window, limit)
+  rate = limit > 0 and limit or 1
+  rest = window % rate
+  whole = (window - rest) / rate
+  most = math.floor(math.min(MAX_NUMBER / rate, MAX_SPAN / (whole + 1)))
 end
 
 -- The time that n units take: whole µs, and a numerator over the rate.
-local function takes(r, n)
-  local p = n * r.part
-  return n * r.whole + floor(p / r.rate), p % r.rate
+local function takes(n)
+  local p = n * rest
+  local part = p % rate
+  return n * whole + (p - part) / rate, part
 end
 
 -- How many units, the last one counted whole, take at least this time: a rounded
 -- quotient, corrected by exact comparison.
-local function missing(r, whole, part)
-  if whole < 0 or whole == 0 and part == 0 then
+local function missing(time, part)
+  if time < 0 or time == 0 and part == 0 then
     return 0
   end
-  local function enough(n)
-    local w, p = takes(r, n)
-    return w > whole or w == whole and p >= part
-  end
-  local n = min(floor(whole / (r.whole + r.part / r.rate)), r.most)
-  while n > 0 and enough(n - 1) do
-    n = n - 1
-  end
-  while not enough(n) and n < r.most do
+  local n = time / (whole + rest / rate)
+  n = n < most and n - n % 1 or most
+  local w, p = takes(n)
+  while n < most and (w < time or w == time and p < part) do
     n = n + 1
+    w, p = takes(n)
+  end
+  while n > 0 do
+    w, p = takes(n - 1)
+    if w < time or w == time and p < part then
+      break
+    end
+    n = n - 1
   end
   return n
 end
 
 -- When the bucket is full, in the pace of the limit that now holds.
-local function full_at(s, q, r)
-  if s.rate == r.rate then
+local paced -- the quota whose pace was set last
+local function full_at(s, q)
+  if paced ~= q then
+    paced = q
+    set_pace(q.window, q.limit + 0)
+  end
+  if s.rate == rate or s.rate == 0 then
     return s.full, s.part
   end
-  local n = missing(refill(q.window, s.rate), s.full - s.newest, s.part)
-  local whole, part = takes(r, min(n, r.most))
-  return s.newest + whole, part
+  set_pace(q.window, s.rate)
+  local n = missing(s.full - s.newest, s.part)
+  set_pace(q.window, q.limit + 0)
+  local w, p = takes(math.min(n, most))
+  return s.newest + w, p
 end
 
-local function peek(s, q, at, n)
-  if not s.newest then
-    return room(q, 0, n, 0)
-  end
-  local r = refill(q.window, q.limit)
-  local whole, part = full_at(s, q, r)
-  local function till(keep) -- whole µs, rounded up
-    local w, p = takes(r, keep)
-    return whole - w + (part > p and 1 or 0)
-  end
-  return room(q, missing(r, whole - at, part), n, till(0), till)
+local function used(s, q, at)
+  local full, part = full_at(s, q)
+  return missing(full - at, part)
 end
 
-local function give_back(s, r, whole, part, at, n)
-  local w, p = takes(r, min(n, r.most))
-  w = w - max(0, s.newest - at) -- refilled since the units were recorded
-  if w < 0 then
-    return
-  end
-  whole, part = whole - w, part - p
-  if part < 0 then
-    whole, part = whole - 1, part + r.rate
-  end
-  if whole < s.newest then
-    whole, part = s.newest, 0
-  end
-  s.full, s.part, s.rate = whole, part, r.rate
+local function till(s, q, _, keep) -- whole µs, rounded up
+  local full, part = full_at(s, q)
+  local w, p = takes(keep)
+  return full - w + (part > p and 1 or 0)
 end
 
 local function use(s, q, at, n)
-  local r = refill(q.window, q.limit)
-  if not s.newest then
-    s.newest, s.full, s.part, s.rate = at, at, 0, r.rate
-  end
-  local whole, part = full_at(s, q, r)
+  local full, part = full_at(s, q)
   if n < 0 then
-    return give_back(s, r, whole, part, at, -n)
+    local w, p = takes(math.min(-n, most))
+    w = w - math.max(0, s.newest - at) -- refilled since the units were recorded
+    if s.rate == 0 or w < 0 then
+      return
+    end
+    full, part, at = full - w, part - p, s.newest
+    if part < 0 then
+      full, part = full - 1, part + rate
+    end
+    if full < at then
+      full, part = at, 0
+    end
+    s.renew = true
+  else
+    if full < at then
+      full, part = at, 0
+    end
+    n = math.min(n, most - missing(full - at, part))
+    if n <= 0 then
+      return
+    end
+    local w, p = takes(n)
+    full, part = full + w, part + p
+    if part >= rate then
+      full, part = full + 1, part - rate
+    end
+    local span = q.window / 8
+    s.renew = s.renew or s.full - s.full % span < full - full % span
   end
-  if whole < at then
-    whole, part = at, 0
-  end
-  n = min(n, r.most - missing(r, whole - at, part))
-  if n <= 0 then
-    return
-  end
-  local w, p = takes(r, n)
-  whole, part = whole + w, part + p
-  if part >= r.rate then
-    whole, part = whole + 1, part - r.rate
-  end
-  s.newest, s.full, s.part, s.rate = at, whole, part, r.rate
+  s.write = s.write ~= 'all' and s.part == part and s.rate == rate and 'full' or 'all'
+  s.newest, s.full, s.part, s.rate = at, full, part, rate
 end
 
 local function save(s, ttl)
-  redis.call('SET', s.key, string.format('%.0f %.0f %.0f %.0f', s.newest, s.full, s.part, s.rate), 'PX', ttl)
+  if s.write == 'full' then
+    call('HSET', s.key, 'newest', s.newest, 'full', s.full)
+  else
+    call('HSET', s.key, 'newest', s.newest, 'full', s.full, 'part', s.part, 'rate', s.rate)
+  end
+  if s.renew or not own_clock then
+    call('PEXPIRE', s.key, ttl)
+  end
+  s.write, s.renew = nil, nil
 end
 
-return run(load, peek, use, save)

@@ -16,47 +16,18 @@ import (
 // any earlier time that makes no difference to the strategy; the rest is its own.
 // No state at all means never used.
 type Strategy struct {
-	// Peek tells how much room a counter has at a time, and when there will be
-	// room for n units. It changes nothing.
-	Peek func(s storage.State, c *storage.Cell, at, n int64) Room
+	// Used tells how many units count at a time that is not before the newest use.
+	Used func(s storage.State, c *storage.Cell, at int64) int64
+	// Till tells when no more than keep of them count; keep is less than Used.
+	Till func(s storage.State, c *storage.Cell, at, keep int64) int64
 	// Use records n units, not 0, at a time that is not before the newest use, and
 	// returns the new state. A negative n gives back units recorded at that time,
 	// which may be before the newest use, and never more than are there.
 	Use func(s storage.State, c *storage.Cell, at, n int64) storage.State
 }
 
-// Room is what a counter has left, and the instants (µs since 1970) at which it
-// will have more. An instant of 0 means that it is so already.
-type Room struct {
-	Left    int64 // units
-	RetryAt int64 // when the n units of the question fit; storage.Never if they can't
-	NextAt  int64 // when Left grows
-	ResetAt int64 // when nothing that was used counts any more
-}
-
-// RoomOf is the room of a counter of which used units count now, none any more
-// at resetAt, and no more than keep at until(keep).
-func RoomOf(c *storage.Cell, used, n, resetAt int64, until func(keep int64) int64) Room {
-	room := Room{Left: max(0, c.Burst-used)}
-	if n > c.Burst {
-		room.RetryAt = storage.Never
-	} else if n > room.Left {
-		room.RetryAt = until(c.Burst - n)
-	}
-	if used > 0 {
-		room.ResetAt = resetAt
-		if room.Left < c.Burst {
-			room.NextAt = until(c.Burst - room.Left - 1)
-		}
-	}
-	return room
-}
-
-// Unused is the room of a counter of which no units count.
-func Unused(c *storage.Cell, n int64) Room { return RoomOf(c, 0, n, 0, nil) }
-
 // Step executes a call; it is the Step of the strategy's storage.Script.
-func (f Strategy) Step(c *storage.Call, states []*storage.State) (changed bool) {
+func (f *Strategy) Step(c *storage.Call, states []*storage.State) (changed bool) {
 	healed := c.OwnClock && f.heal(c, states)
 	if c.Op == storage.Check || c.Together && c.Op == storage.CheckAndUse {
 		granted := f.look(c, states)
@@ -83,8 +54,10 @@ func (f Strategy) Step(c *storage.Call, states []*storage.State) (changed bool) 
 			used = true
 		}
 	}
-	if used || c.Op == storage.Use {
-		f.report(c, states)
+	for i := range c.Requests { // how the counters stand after everything the call recorded
+		r := &c.Requests[i]
+		f.report(c, r, states[:len(r.Cells)])
+		states = states[len(r.Cells):]
 	}
 	return used || healed
 }
@@ -92,7 +65,7 @@ func (f Strategy) Step(c *storage.Call, states []*storage.State) (changed bool) 
 // look decides all requests and records nothing, and tells whether all were
 // granted in full. That they see each other's grants needs copies of the states
 // that they share.
-func (f Strategy) look(c *storage.Call, states []*storage.State) (granted bool) {
+func (f *Strategy) look(c *storage.Call, states []*storage.State) (granted bool) {
 	var copies map[*storage.State]bool
 	if anyShared(states) {
 		states, copies = copyShared(states)
@@ -103,6 +76,7 @@ func (f Strategy) look(c *storage.Call, states []*storage.State) (granted bool) 
 		mine := states[:len(r.Cells)]
 		states = states[len(r.Cells):]
 		f.grant(c, r, mine)
+		f.report(c, r, mine)
 		granted = granted && r.Granted == r.Requested
 		for j, s := range mine {
 			if copies[s] && r.Granted > 0 {
@@ -115,26 +89,20 @@ func (f Strategy) look(c *storage.Call, states []*storage.State) (granted bool) 
 
 // grant decides one request. A quota is reached when it has less left than the
 // quotas before it left of the request.
-func (f Strategy) grant(c *storage.Call, r *storage.Request, states []*storage.State) {
+func (f *Strategy) grant(c *storage.Call, r *storage.Request, states []*storage.State) {
 	r.Granted = r.Requested
-	for i := range r.Cells {
+	for i, s := range states {
 		cell := &r.Cells[i]
-		room := f.Peek(*states[i], cell, stamp(c, *states[i]), r.Requested)
-		cell.Reached = room.Left < r.Granted
-		r.Granted = min(r.Granted, room.Left)
-		answer(c, cell, room)
+		left := max(0, cell.Burst-f.Used(*s, cell, stamp(c, *s)))
+		cell.Reached = left < r.Granted
+		r.Granted = min(r.Granted, left)
 	}
 	if r.AllOrNothing && r.Granted < r.Requested {
 		r.Granted = 0
 	}
-	if r.Granted == r.Requested {
-		for i := range r.Cells {
-			r.Cells[i].RetryAfter = 0
-		}
-	}
 }
 
-func (f Strategy) use(c *storage.Call, r *storage.Request, states []*storage.State) {
+func (f *Strategy) use(c *storage.Call, r *storage.Request, states []*storage.State) {
 	for i, s := range states {
 		switch {
 		case r.Granted > 0:
@@ -145,20 +113,31 @@ func (f Strategy) use(c *storage.Call, r *storage.Request, states []*storage.Sta
 	}
 }
 
-// report tells how the counters stand after everything the call recorded. What
-// was granted in full has nothing to retry.
-func (f Strategy) report(c *storage.Call, states []*storage.State) {
-	for i := range c.Requests {
-		r := &c.Requests[i]
-		want := r.Requested
-		if r.Granted == r.Requested || c.Op == storage.Use && r.Granted > 0 {
-			want = 0
+// report tells how the counters of a request stand. What was granted in full has
+// nothing to retry.
+func (f *Strategy) report(c *storage.Call, r *storage.Request, states []*storage.State) {
+	want := r.Requested
+	if r.Granted == r.Requested || c.Op == storage.Use && r.Granted > 0 {
+		want = 0
+	}
+	for i, s := range states {
+		cell, at := &r.Cells[i], stamp(c, *s)
+		used := f.Used(*s, cell, at)
+		left := max(0, cell.Burst-used)
+		cell.Remaining, cell.RetryAfter, cell.NextAfter, cell.ResetAfter = left, 0, 0, 0
+		if c.Op == storage.Use {
+			cell.Reached = false
 		}
-		for j := range r.Cells {
-			cell := &r.Cells[j]
-			cell.Reached = cell.Reached && c.Op != storage.Use
-			answer(c, cell, f.Peek(*states[0], cell, stamp(c, *states[0]), want))
-			states = states[1:]
+		if want > cell.Burst {
+			cell.RetryAfter = storage.Never
+		} else if want > left {
+			cell.RetryAfter = f.Till(*s, cell, at, cell.Burst-want) - c.Now
+		}
+		if used > 0 {
+			cell.ResetAfter = f.Till(*s, cell, at, 0) - c.Now
+		}
+		if left < cell.Burst {
+			cell.NextAfter = f.Till(*s, cell, at, cell.Burst-left-1) - c.Now
 		}
 	}
 }
@@ -176,7 +155,7 @@ func stamp(c *storage.Call, s storage.State) int64 {
 // in the future: what was used counts as used now. Otherwise they would be
 // frozen until that future comes. Times that callers give are taken seriously,
 // however far apart they are.
-func (f Strategy) heal(c *storage.Call, states []*storage.State) (healed bool) {
+func (f *Strategy) heal(c *storage.Call, states []*storage.State) (healed bool) {
 	for i := range c.Requests {
 		for j := range c.Requests[i].Cells {
 			cell, s := &c.Requests[i].Cells[j], states[0]
@@ -184,7 +163,7 @@ func (f Strategy) heal(c *storage.Call, states []*storage.State) (healed bool) {
 			if stamp(c, *s) <= c.Now+cell.Window {
 				continue
 			}
-			used := cell.Burst - f.Peek(*s, cell, (*s)[0], 0).Left
+			used := min(cell.Burst, f.Used(*s, cell, (*s)[0]))
 			if *s = nil; used > 0 {
 				*s = f.Use(nil, cell, c.Now, used)
 			}
@@ -192,17 +171,6 @@ func (f Strategy) heal(c *storage.Call, states []*storage.State) (healed bool) {
 		}
 	}
 	return healed
-}
-
-// answer puts room into a cell, instants as durations from the call's time.
-func answer(c *storage.Call, cell *storage.Cell, room Room) {
-	cell.Remaining = room.Left
-	cell.RetryAfter = room.RetryAt
-	if room.RetryAt != storage.Never {
-		cell.RetryAfter = max(0, room.RetryAt-c.Now)
-	}
-	cell.NextAfter = max(0, room.NextAt-c.Now)
-	cell.ResetAfter = max(0, room.ResetAt-c.Now)
 }
 
 // anyShared tells whether cells may have states in common. Of very many cells it

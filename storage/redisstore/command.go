@@ -57,12 +57,15 @@ func (t *ticket) takeBack() bool {
 func newCommand(ctx context.Context, name, script string, keys []string, c *storage.Call) *command {
 	cmd := new(command)
 	cmd.ticket.text = opText[c.Op]
-	numbers := make([]int64, 0, 2+3*len(c.Requests)+4*len(keys))
+	if c.Together && c.Op != storage.Use {
+		cmd.ticket.text = togetherText[c.Op]
+	}
+	numbers := make([]int64, 0, 1+3*len(c.Requests)+4*len(keys))
 	now := c.Now
 	if c.OwnClock {
 		now = -1
 	}
-	numbers = append(numbers, now, number(c.Together))
+	numbers = append(numbers, now)
 	for i := range c.Requests {
 		r := &c.Requests[i]
 		how := number(r.AllOrNothing)
@@ -95,6 +98,11 @@ var opText = [...][]byte{
 	storage.Use:         []byte("2"),
 }
 
+var togetherText = [...][]byte{
+	storage.CheckAndUse: []byte("3"),
+	storage.Check:       []byte("4"),
+}
+
 func number(b bool) int64 {
 	if b {
 		return 1
@@ -104,16 +112,18 @@ func number(b bool) int64 {
 
 // decode puts the reply of a script into the call.
 func decode(reply []int64, c *storage.Call) error {
-	if want := 1 + len(c.Requests) + 5*c.Cells(); len(reply) != want {
+	if want := 1 + 5*c.Cells(); len(reply) != want {
 		return fmt.Errorf("%w: the script answered %d numbers, not %d", storage.ErrMisconfigured, len(reply), want)
 	}
 	c.Now, reply = reply[0], reply[1:]
 	for i := range c.Requests {
 		r := &c.Requests[i]
-		r.Granted, reply = reply[0], reply[1:]
 		for j := range r.Cells {
 			cell := &r.Cells[j]
-			cell.Remaining, cell.Reached = reply[0], reply[1] == 1
+			r.Granted, cell.Remaining, cell.Reached = reply[0], reply[1], reply[1] < 0
+			if cell.Reached {
+				cell.Remaining = -1 - reply[1]
+			}
 			cell.RetryAfter, cell.NextAfter, cell.ResetAfter = reply[2], reply[3], reply[4]
 			reply = reply[5:]
 		}

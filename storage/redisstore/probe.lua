@@ -12,15 +12,9 @@ local function try(...)
 end
 
 try('TIME')
-try('RPUSH', key, 'a', 'b', 'c')
+try('HSET', key, 'a', 1, 'b', 2)
 try('PEXPIRE', key, 1000)
-try('LINDEX', key, -1)
-try('LRANGE', key, 0, 1)
-try('LSET', key, 0, 'd')
-try('LREM', key, -1, 'd')
-try('LTRIM', key, 0, 0)
-try('RPOP', key)
-try('SET', key, 'a', 'PX', 1000)
-try('GET', key)
+try('HMGET', key, 'a', 'b')
+try('HDEL', key, 'b')
 try('DEL', key)
 return failed or { 1 }

@@ -87,11 +87,11 @@ func TestExpiry(t *testing.T) {
 			ttl, err := client.PTTL(t.Context(), key).Result()
 			require.NoError(t, err)
 			require.Positive(t, ttl, key)
-			state := grants[0].States[0]
+			state, window := grants[0].States[0], time.Minute
 			if strings.Contains(key, ":3600000000:") {
-				state = grants[0].States[1]
+				state, window = grants[0].States[1], time.Hour
 			}
-			require.LessOrEqual(t, ttl, state.ResetAfter+2*time.Second, key)
+			require.LessOrEqual(t, ttl, state.ResetAfter+window/8+2*time.Second, key)
 			require.Greater(t, ttl, state.ResetAfter-time.Second, key)
 		}
 		require.NoError(t, limiter.Reset(t.Context(), ask(0, ratelimit.PerMinute(9), ratelimit.PerHour(11))))
@@ -128,16 +128,13 @@ func TestGarbage(t *testing.T) {
 	quota := ratelimit.Quota{Limit: 5, Window: 200 * time.Millisecond, Granularity: 100 * time.Millisecond}
 	for name, open := range limitertest.Strategies {
 		limiter := open(store)
-		for _, garbage := range []string{"", "x", "nan nan nan nan nan", "-1 2", "1 2 3 4 5 6 7", "1e300 1", "9999999999999999999999 1 1 1 1"} {
+		for _, garbage := range []string{"", "x", "nan", "-1", "1 2", "1e300", "inf", "0x7fffffffffffffff", "9999999999999999999999"} {
 			_, err := limiter.CheckAndUseQuotas(t.Context(), ask(1, quota))
 			require.NoError(t, err)
 			key := client.Keys(t.Context(), "*").Val()[0]
-			if client.Type(t.Context(), key).Val() == "list" {
-				err = client.LSet(t.Context(), key, -1, garbage).Err()
-			} else {
-				err = client.Set(t.Context(), key, garbage, 0).Err()
+			for field := range client.HGetAll(t.Context(), key).Val() {
+				require.NoError(t, client.HSet(t.Context(), key, field, garbage).Err())
 			}
-			require.NoError(t, err)
 			grants, err := limiter.CheckAndUseQuotas(t.Context(), ask(1, quota))
 			require.NoError(t, err, "%s %q", name, garbage)
 			require.Zero(t, grants[0].Granted, "%s %q", name, garbage)
@@ -270,7 +267,7 @@ func TestCheck(t *testing.T) {
 	require.NoError(t, store.Check(t.Context()))
 
 	// Without any one of the permissions.
-	for _, command := range strings.Fields("time del rpush lindex lrange lset lrem ltrim rpop set get pexpire eval info") {
+	for _, command := range strings.Fields("time hmget hset hdel del pexpire eval info") {
 		require.NoError(t, client.Do(t.Context(), append([]any{"acl", "setuser", "limited", "reset", "on", ">secret"}, redistest.ACL("ratelimit", "-"+command)...)...).Err())
 		limited := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "limited", Password: "secret"})
 		err := open(t, limited).Check(t.Context())
