@@ -127,10 +127,8 @@ func (c *call) fillGrants(requests []RequestedQuota, grants []GrantedQuota) erro
 		switch {
 		case g.Prefix != requests[i].Prefix:
 			return fmt.Errorf("%w: grants[%d].Prefix %.200q is not its request's %.200q", ErrInvalidRequest, i, g.Prefix, requests[i].Prefix)
-		case g.Granted < 0:
-			return fmt.Errorf("%w: grants[%d].Granted %d is negative", ErrInvalidRequest, i, g.Granted)
-		case g.Granted > storage.MaxNumber:
-			return fmt.Errorf("%w: grants[%d].Granted %d is above %d", ErrInvalidRequest, i, g.Granted, int64(storage.MaxNumber))
+		case g.Granted > storage.MaxNumber || g.Granted < -storage.MaxNumber:
+			return fmt.Errorf("%w: grants[%d].Granted %d is not between ±%d", ErrInvalidRequest, i, g.Granted, int64(storage.MaxNumber))
 		}
 		c.Requests[i].Granted = g.Granted
 	}
@@ -146,6 +144,7 @@ func (c *call) grants(requests []RequestedQuota) []GrantedQuota {
 		r, g := &c.Requests[i], &grants[i]
 		g.Prefix = requests[i].Prefix
 		g.Granted = r.Granted
+		g.At = time.UnixMicro(c.Now)
 		first := len(states)
 		for j := range r.Cells {
 			cell := &r.Cells[j]

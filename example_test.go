@@ -148,10 +148,15 @@ func ExampleTogether() {
 	}
 
 	for range 2 {
-		grants, err := limiter.CheckAndUseQuotas(ctx, []ratelimit.RequestedQuota{
-			perUser.Request("bob", 1),
-			perAddress.Request("192.0.2.7", 1),
-		}, ratelimit.Together())
+		user, err := perUser.Request(ctx, "bob", 1)
+		if err != nil {
+			log.Fatal(err)
+		}
+		address, err := perAddress.Request(ctx, "192.0.2.7", 1)
+		if err != nil {
+			log.Fatal(err)
+		}
+		grants, err := limiter.CheckAndUseQuotas(ctx, []ratelimit.RequestedQuota{user, address}, ratelimit.Together())
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -160,6 +165,30 @@ func ExampleTogether() {
 	// Output:
 	// 1 1 remaining for bob: 9
 	// 0 0 remaining for bob: 9
+}
+
+// What was granted and not needed is given back.
+func ExamplePolicy_Use() {
+	ctx := context.Background()
+	perAccount, err := ratelimit.NewPolicy("rows", ratelimit.NewSlidingWindow(memory.New()), ratelimit.PerHour(15))
+	if err != nil {
+		log.Fatal(err)
+	}
+	rows := make([]string, 10)
+	insert := func(rows []string) int64 { return int64(len(rows)) - 3 } // of which three are refused
+
+	d, err := perAccount.Take(ctx, "bob", 10)
+	if err != nil {
+		log.Fatal(err)
+	}
+	inserted := insert(rows[:d.Granted])
+	err = perAccount.Use(ctx, "bob", inserted-d.Granted, ratelimit.At(d.At()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	d, err = perAccount.Check(ctx, "bob", 10)
+	fmt.Println("inserted", inserted, "remaining", d.Remaining, err)
+	// Output: inserted 7 remaining 8 <nil>
 }
 
 func ExampleListLimiter_CheckNarrower() {

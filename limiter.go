@@ -33,7 +33,9 @@ type Limiter interface {
 	// CheckAndUseQuotas where a limit must not be passed.
 	CheckWithinQuotas(ctx context.Context, requests []RequestedQuota, opts ...CallOption) (time.Time, []GrantedQuota, error)
 	// UseQuotas records the Granted units of each grant, unconditionally, also
-	// above a limit. The zero time means now, by the storage's clock.
+	// above a limit. The zero time means now, by the storage's clock. A negative
+	// Granted gives back units that were recorded at that time, the At of the grant
+	// that is taken back, and never more than still count.
 	UseQuotas(ctx context.Context, requests []RequestedQuota, grants []GrantedQuota, at time.Time) error
 	// Reset forgets the counters that the requests' quotas name, shared ones too.
 	Reset(ctx context.Context, requests []RequestedQuota) error

@@ -95,11 +95,11 @@ func TestBadGrants(t *testing.T) {
 	limiter := ratelimit.NewSlidingWindow(untouchable{t})
 	requests := []ratelimit.RequestedQuota{{Prefix: "a", Requested: 1, Quotas: []ratelimit.Quota{ratelimit.PerMinute(5)}}}
 	for says, grants := range map[string][]ratelimit.GrantedQuota{
-		"0 grants for 1 requests":                   nil,
-		"2 grants for 1 requests":                   {{Prefix: "a"}, {Prefix: "a"}},
-		`grants[0].Prefix "b" is not its request's`: {{Prefix: "b", Granted: 1}},
-		"grants[0].Granted -1 is negative":          {{Prefix: "a", Granted: -1}},
-		"grants[0].Granted 9007199254740992 is abo": {{Prefix: "a", Granted: 1 << 53}},
+		"0 grants for 1 requests":                                              nil,
+		"2 grants for 1 requests":                                              {{Prefix: "a"}, {Prefix: "a"}},
+		`grants[0].Prefix "b" is not its request's`:                            {{Prefix: "b", Granted: 1}},
+		"grants[0].Granted -9007199254740992 is not between ±9007199254740991": {{Prefix: "a", Granted: -1 << 53}},
+		"grants[0].Granted 9007199254740992 is not":                            {{Prefix: "a", Granted: 1 << 53}},
 	} {
 		err := limiter.UseQuotas(t.Context(), requests, grants, time.Now())
 		require.ErrorIs(t, err, ratelimit.ErrInvalidRequest)

@@ -27,13 +27,24 @@ type Policy struct {
 	name    string
 	prefix  string // what keys are put behind
 	limiter Limiter
-	quotas  []Quota
+	quotas  []Quota     // nil with a source
+	source  QuotaSource // nil with quotas
 
-	// For a limiter of this package, which a policy calls without detours: the
-	// cells of a call, all but the key, and calls with them in place.
+	// For a limiter of this package, which a policy calls without detours: calls
+	// with the cells in place, all but the key.
 	direct *core
-	cells  []storage.Cell
 	calls  sync.Pool
+}
+
+// A QuotaSource tells the quotas of each key of a Policy: a table of limits per
+// account, say; package limits has some. It is asked at every call, by any number
+// of goroutines.
+//
+// A slice that was given is never changed again. A policy knows the slice that it
+// was given last by its address, and need not check it again: a source that gives
+// one slice for all keys without limits of their own is fast.
+type QuotaSource interface {
+	Quotas(ctx context.Context, key string) ([]Quota, error)
 }
 
 // A Decision answers one call of a Policy.
@@ -62,6 +73,33 @@ func (d Decision) At() time.Time { return time.UnixMicro(d.at) }
 // NewPolicy binds a limiter to a name and at least one quota. The name is
 // printable ASCII, so that it can stand in a header.
 func NewPolicy(name string, limiter Limiter, quotas ...Quota) (*Policy, error) {
+	p, err := newPolicy(name, limiter)
+	if err != nil {
+		return nil, err
+	}
+	p.quotas = slices.Clone(quotas)
+	if err := p.check(); err != nil {
+		return nil, fmt.Errorf("%w (policy %q)", err, name)
+	}
+	return p, nil
+}
+
+// NewPolicyFrom is NewPolicy with quotas that are each key's own. Where a key's
+// limit changes, what it has used stays used. A source that fails fails the call,
+// and nothing is charged.
+func NewPolicyFrom(name string, limiter Limiter, source QuotaSource) (*Policy, error) {
+	p, err := newPolicy(name, limiter)
+	if err != nil {
+		return nil, err
+	}
+	if source == nil {
+		return nil, fmt.Errorf("%w: policy %q: the source is nil", ErrInvalidRequest, name)
+	}
+	p.source = source
+	return p, nil
+}
+
+func newPolicy(name string, limiter Limiter) (*Policy, error) {
 	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return nil, fmt.Errorf("%w: the policy's name %q is empty or not printable ASCII", ErrInvalidRequest, name)
 	}
@@ -72,38 +110,27 @@ func NewPolicy(name string, limiter Limiter, quotas ...Quota) (*Policy, error) {
 		name:    name,
 		prefix:  strings.NewReplacer("%", "%25", ":", "%3A").Replace(name) + ":",
 		limiter: limiter,
-		quotas:  slices.Clone(quotas),
 	}
-	if err := p.check(); err != nil {
-		return nil, fmt.Errorf("%w (policy %q)", err, name)
+	if l, ok := limiter.(interface{ self() *core }); ok {
+		p.direct = l.self()
 	}
 	return p, nil
 }
 
-// check refuses quotas that the limiter would refuse, as far as that is known,
-// and prepares the direct way to it.
+// check refuses quotas that the limiter would refuse, as far as that is known.
 func (p *Policy) check() error {
 	if len(p.quotas) == 0 {
 		return fmt.Errorf("%w: no quotas", ErrInvalidRequest)
 	}
-	valid := Quota.Validate
-	if l, ok := p.limiter.(interface{ self() *core }); ok {
-		p.direct = l.self()
-		valid = p.direct.strategy.check
-	}
-	for _, q := range p.quotas {
-		if err := valid(q); err != nil {
-			return err
-		}
-	}
 	if p.direct == nil {
+		for _, q := range p.quotas {
+			if err := q.Validate(); err != nil {
+				return err
+			}
+		}
 		return nil
 	}
-	c := newCall(storage.Check)
-	defer c.free()
-	err := c.fill(p.direct.strategy, p.requests("", 0, p.quotas), nil)
-	p.cells = slices.Clone(c.cells)
-	return err
+	return new(policyCall).prepare(p.direct.strategy, p.quotas)
 }
 
 // Name is the name that the policy was made with.
@@ -111,6 +138,28 @@ func (p *Policy) Name() string { return p.name }
 
 // Limiter is the limiter that the policy was made with.
 func (p *Policy) Limiter() Limiter { return p.limiter }
+
+// Quotas are the quotas that the policy was made with, none if it has a source.
+// The slice is the policy's own: do not change it.
+func (p *Policy) Quotas() []Quota { return p.quotas }
+
+// quotasOf is the quotas of a key.
+func (p *Policy) quotasOf(ctx context.Context, key string) ([]Quota, error) {
+	if key == "" {
+		return nil, fmt.Errorf("%w: the key of policy %q", ErrEmptyPrefix, p.name)
+	}
+	if p.source == nil {
+		return p.quotas, nil
+	}
+	quotas, err := p.source.Quotas(ctx, key)
+	if err == nil && len(quotas) == 0 {
+		err = fmt.Errorf("%w: the source gave none", ErrInvalidRequest)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the quotas of policy %q: %w", p.name, err)
+	}
+	return quotas, nil
+}
 
 // Allow is shorthand for AllowN of 1 unit.
 func (p *Policy) Allow(ctx context.Context, key string, opts ...CallOption) (Decision, error) {
@@ -133,27 +182,31 @@ func (p *Policy) Check(ctx context.Context, key string, n int64, opts ...CallOpt
 	return p.decide(ctx, storage.Check, key, n, false, opts)
 }
 
-// Use records n units without asking, also above a limit.
+// Use records n units without asking, also above a limit. A negative n gives back
+// units that were recorded at the time that At names: with At(d.At()), those of
+// the Decision d.
 func (p *Policy) Use(ctx context.Context, key string, n int64, opts ...CallOption) error {
-	if key == "" {
-		return fmt.Errorf("%w: the key of policy %q", ErrEmptyPrefix, p.name)
+	quotas, err := p.quotasOf(ctx, key)
+	if err != nil {
+		return err
 	}
 	var at time.Time
 	for _, o := range opts {
 		at = o.at
 	}
-	requests := p.requests(key, n, p.quotas)
+	requests := p.requests(key, max(n, 0), quotas)
 	return p.limiter.UseQuotas(ctx, requests, []GrantedQuota{{Prefix: requests[0].Prefix, Granted: n}}, at)
 }
 
 // Reset forgets what the key has used. Quotas with a PrefixOverride are shared
 // with other keys, and stay as they are.
 func (p *Policy) Reset(ctx context.Context, key string) error {
-	if key == "" {
-		return fmt.Errorf("%w: the key of policy %q", ErrEmptyPrefix, p.name)
+	quotas, err := p.quotasOf(ctx, key)
+	if err != nil {
+		return err
 	}
 	var own []Quota
-	for _, q := range p.quotas {
+	for _, q := range quotas {
 		if q.PrefixOverride == "" {
 			own = append(own, q)
 		}
@@ -166,12 +219,9 @@ func (p *Policy) Reset(ctx context.Context, key string) error {
 
 // Request is what the policy asks its Limiter for n units of a key, for calls
 // that ask several policies at once; see Together.
-func (p *Policy) Request(key string, n int64) RequestedQuota {
-	r := RequestedQuota{Requested: n, Quotas: p.quotas, AllOrNothing: true}
-	if key != "" { // else the limiter refuses the empty prefix
-		r.Prefix = p.prefix + key
-	}
-	return r
+func (p *Policy) Request(ctx context.Context, key string, n int64) (RequestedQuota, error) {
+	quotas, err := p.quotasOf(ctx, key)
+	return RequestedQuota{Prefix: p.prefix + key, Requested: n, Quotas: quotas, AllOrNothing: true}, err
 }
 
 func (p *Policy) requests(key string, n int64, quotas []Quota) []RequestedQuota {
@@ -179,16 +229,20 @@ func (p *Policy) requests(key string, n int64, quotas []Quota) []RequestedQuota 
 }
 
 func (p *Policy) decide(ctx context.Context, op storage.Op, key string, n int64, allOrNothing bool, opts []CallOption) (Decision, error) {
-	if key == "" {
-		return Decision{}, fmt.Errorf("%w: the key of policy %q", ErrEmptyPrefix, p.name)
+	quotas, err := p.quotasOf(ctx, key)
+	if err != nil {
+		return Decision{}, err
 	}
 	if p.direct == nil {
-		return p.decideThrough(ctx, op, key, n, allOrNothing, opts)
+		return p.decideThrough(ctx, op, key, n, quotas, allOrNothing, opts)
 	}
 	if n < 0 || n > storage.MaxNumber {
 		return Decision{}, fmt.Errorf("%w: n %d is not between 0 and %d", ErrInvalidRequest, n, int64(storage.MaxNumber))
 	}
-	c := p.newCall()
+	c, err := p.newCall(quotas)
+	if err != nil {
+		return Decision{}, fmt.Errorf("%w (policy %q)", err, p.name)
+	}
 	defer p.calls.Put(c)
 	c.Op = op
 	if err := c.setOptions(opts); err != nil {
@@ -203,7 +257,7 @@ func (p *Policy) decide(ctx context.Context, op storage.Op, key string, n int64,
 	d := Decision{
 		Allowed:       r.Granted == n,
 		Granted:       r.Granted,
-		ReachedQuotas: p.reached(r.Cells),
+		ReachedQuotas: reached(quotas, r.Cells),
 		at:            c.Now,
 	}
 	d.Remaining, d.RetryAfter, d.ResetAfter = summary(r.Cells)
@@ -211,14 +265,13 @@ func (p *Policy) decide(ctx context.Context, op storage.Op, key string, n int64,
 }
 
 // decideThrough asks a Limiter that is not of this package.
-func (p *Policy) decideThrough(ctx context.Context, op storage.Op, key string, n int64, allOrNothing bool, opts []CallOption) (Decision, error) {
-	requests := p.requests(key, n, p.quotas)
+func (p *Policy) decideThrough(ctx context.Context, op storage.Op, key string, n int64, quotas []Quota, allOrNothing bool, opts []CallOption) (Decision, error) {
+	requests := p.requests(key, n, quotas)
 	requests[0].AllOrNothing = allOrNothing
-	var at time.Time
 	var grants []GrantedQuota
 	var err error
 	if op == storage.Check {
-		at, grants, err = p.limiter.CheckWithinQuotas(ctx, requests, opts...)
+		_, grants, err = p.limiter.CheckWithinQuotas(ctx, requests, opts...)
 	} else {
 		grants, err = p.limiter.CheckAndUseQuotas(ctx, requests, opts...)
 	}
@@ -237,24 +290,35 @@ func (p *Policy) decideThrough(ctx context.Context, op storage.Op, key string, n
 		ResetAfter:    g.ResetAfter,
 		ReachedQuotas: g.ReachedQuotas,
 		Degraded:      g.Degraded,
-		at:            at.UnixMicro(),
+		at:            g.At.UnixMicro(),
 	}, nil
 }
 
-// A policyCall is a call with the policy's cells in it.
+// A policyCall is a call with the cells of some quotas in it.
 type policyCall struct {
 	call
-	key []byte
+	quotas []Quota
+	key    []byte
 }
 
-func (p *Policy) newCall() *policyCall {
-	if c, ok := p.calls.Get().(*policyCall); ok {
-		return c
+func (p *Policy) newCall(quotas []Quota) (*policyCall, error) {
+	c, ok := p.calls.Get().(*policyCall)
+	if !ok {
+		c = new(policyCall)
 	}
-	c := new(policyCall)
-	c.cells = slices.Clone(p.cells)
-	c.Requests = []storage.Request{{Cells: c.cells}}
-	return c
+	if len(c.quotas) == len(quotas) && &c.quotas[0] == &quotas[0] {
+		return c, nil
+	}
+	return c, c.prepare(p.direct.strategy, quotas)
+}
+
+func (c *policyCall) prepare(s *strategy, quotas []Quota) error {
+	c.quotas, c.Requests, c.cells = nil, c.Requests[:0], make([]storage.Cell, 0, len(quotas))
+	if err := c.fillRequest(s, 0, &RequestedQuota{Prefix: "any", Quotas: quotas}); err != nil {
+		return err
+	}
+	c.quotas = quotas
+	return nil
 }
 
 // setKey puts a key into the cells that count by it. The prefix is a string over
@@ -271,16 +335,16 @@ func (c *policyCall) setKey(prefix, key string) {
 
 // reached is the quotas of the cells that were reached, without an allocation
 // where they stand together.
-func (p *Policy) reached(cells []storage.Cell) (reached []Quota) {
+func reached(quotas []Quota, cells []storage.Cell) (reached []Quota) {
 	for i := range cells {
 		switch {
 		case !cells[i].Reached:
 		case len(reached) == 0:
-			reached = p.quotas[i : i+1 : i+1]
-		case cells[i-1].Reached && cap(reached) == len(reached) && &reached[0] == &p.quotas[i-len(reached)]:
-			reached = p.quotas[i-len(reached) : i+1 : i+1]
+			reached = quotas[i : i+1 : i+1]
+		case cells[i-1].Reached && cap(reached) == len(reached) && &reached[0] == &quotas[i-len(reached)]:
+			reached = quotas[i-len(reached) : i+1 : i+1]
 		default:
-			reached = append(reached, p.quotas[i])
+			reached = append(reached, quotas[i])
 		}
 	}
 	return reached

@@ -179,7 +179,12 @@ func TestPolicyBadInput(t *testing.T) {
 			func(key string, n int64) error { _, err := p.AllowN(t.Context(), key, n); return err },
 			func(key string, n int64) error { _, err := p.Take(t.Context(), key, n); return err },
 			func(key string, n int64) error { _, err := p.Check(t.Context(), key, n); return err },
-			func(key string, n int64) error { return p.Use(t.Context(), key, n) },
+			func(key string, n int64) error {
+				if n == -1 {
+					n = -1 << 53
+				}
+				return p.Use(t.Context(), key, n)
+			},
 			func(key string, n int64) error { return p.WaitN(t.Context(), key, n) },
 		} {
 			require.ErrorIs(t, call("", 1), ratelimit.ErrEmptyPrefix)

@@ -164,6 +164,9 @@ type GrantedQuota struct {
 	ResetAfter time.Duration
 	// States has one entry for each quota of the request, in order.
 	States []QuotaState
+	// At is the time of the call, by the storage's clock: units that turn out not
+	// to be needed are given back at that time; see Limiter.UseQuotas.
+	At time.Time
 	// Degraded says that the answer was given without the storage, which was down:
 	// a limiter around this one decided what then holds.
 	Degraded bool

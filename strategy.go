@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"embed"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -48,6 +49,28 @@ func define(s strategy) *strategy {
 	s.script = &storage.Script{Name: s.name, Lua: lua.String(), Step: s.Step}
 	strategies = append(strategies, &s)
 	return &s
+}
+
+// Strategies are the names of the strategies, sorted: sliding-window, list, hash,
+// simple, token-bucket.
+func Strategies() []string {
+	var names []string
+	for _, s := range strategies {
+		names = append(names, s.name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// NewLimiter makes the limiter of a strategy by its name, as files and flags have
+// it. See the constructors for what each promises.
+func NewLimiter(strategy string, store storage.Storage) (Limiter, error) {
+	for _, s := range strategies {
+		if s.name == strategy {
+			return newLimiter(store, s), nil
+		}
+	}
+	return nil, fmt.Errorf("%w: there is no strategy %q, only %s", ErrInvalidRequest, strategy, strings.Join(Strategies(), ", "))
 }
 
 // check refuses a quota that this strategy cannot keep.

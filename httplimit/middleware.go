@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/granule-limits/ratelimit"
@@ -27,9 +28,11 @@ type middleware struct {
 	failed   func(http.ResponseWriter, *http.Request, error)
 	dryRun   func(*http.Request, Refusal)
 
-	fields  fields
-	plain   bool  // a yes or no is all that is needed to know; see askPlainly
-	invalid error // of an option
+	fields  *fields // for policies whose quotas are the same for all
+	sourced bool    // not all are
+	plain   bool    // a yes or no is all that is needed to know; see askPlainly
+	granted *call   // the answer to all requests that askPlainly lets through
+	invalid error   // of an option
 }
 
 // A rule is a policy and whom it counts for.
@@ -79,13 +82,23 @@ func (m *middleware) prepare() error {
 				m.rules[0].policy.Name(), r.policy.Name())
 		}
 	}
-	quotas, err := namedQuotas(m.rules)
-	if err != nil {
+	var err error
+	if m.fields, err = m.newFields(func(i int) []ratelimit.Quota { return m.rules[i].policy.Quotas() }); err != nil {
 		return err
 	}
-	m.fields, err = newFields(quotas, m.forms, m.unit, m.cors)
-	m.plain = len(quotas) == 1 && len(m.forms) == 0 && m.countIf == nil
-	return err
+	m.granted = &call{granted: true, fields: m.fields}
+	m.sourced = slices.ContainsFunc(m.rules, func(r rule) bool { return r.policy.Quotas() == nil })
+	m.plain = len(m.fields.quotas) == 1 && len(m.forms) == 0 && m.countIf == nil && !m.sourced
+	return nil
+}
+
+func (m *middleware) newFields(quotasOf func(i int) []ratelimit.Quota) (*fields, error) {
+	quotas, err := namedQuotas(m.rules, quotasOf)
+	if err != nil {
+		return nil, err
+	}
+	f, err := newFields(quotas, m.forms, m.unit, m.cors)
+	return &f, err
 }
 
 // same is ==, which panics where a Limiter of another package is a struct that
@@ -108,10 +121,10 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	case !c.granted:
 		m.refuse(w, r, c)
 	case m.countIf != nil:
-		m.fields.set(w.Header(), c)
+		c.fields.set(w.Header(), c)
 		m.serveCounted(w, r, next, c)
 	default:
-		m.fields.set(w.Header(), c)
+		c.fields.set(w.Header(), c)
 		next.ServeHTTP(w, r)
 	}
 }
@@ -122,7 +135,7 @@ func (m *middleware) rehearse(w http.ResponseWriter, r *http.Request, next http.
 	case err != nil:
 		m.report(r, err)
 	case !c.granted:
-		m.dryRun(r, m.fields.refusal(c))
+		m.dryRun(r, c.fields.refusal(c))
 	case m.countIf != nil:
 		m.serveCounted(w, r, next, c)
 		return
@@ -136,6 +149,7 @@ type call struct {
 	grants   []ratelimit.GrantedQuota
 	at       time.Time // of a check that a use may follow
 	granted  bool
+	fields   *fields // that tell of it
 
 	room [2]ratelimit.RequestedQuota // for requests, which are hardly ever more
 }
@@ -149,20 +163,27 @@ func (m *middleware) ask(r *http.Request) (*call, error) {
 	if m.plain {
 		return m.askPlainly(r, n)
 	}
-	c := new(call)
+	c := &call{fields: m.fields}
 	c.requests = c.room[:0]
 	for _, rule := range m.rules {
 		key, err := rule.key.of(r)
 		if err != nil {
 			return nil, fmt.Errorf("policy %q: %w", rule.policy.Name(), err)
 		}
-		c.requests = append(c.requests, rule.policy.Request(key, n))
+		request, err := rule.policy.Request(r.Context(), key, n)
+		if err != nil {
+			return nil, err
+		}
+		c.requests = append(c.requests, request)
+	}
+	if m.sourced { // the quotas are this client's own
+		var err error
+		if c.fields, err = m.newFields(func(i int) []ratelimit.Quota { return c.requests[i].Quotas }); err != nil {
+			return nil, err
+		}
 	}
 	return c, m.decide(r.Context(), c)
 }
-
-// granted is the answer to all requests that askPlainly lets through.
-var granted = &call{granted: true}
 
 // askPlainly asks for one quota that no header tells, by the way on which a policy
 // allocates nothing.
@@ -177,10 +198,11 @@ func (m *middleware) askPlainly(r *http.Request, n int64) (*call, error) {
 		return nil, err
 	}
 	if d.Allowed {
-		return granted, nil
+		return m.granted, nil
 	}
 	return &call{
-		requests: []ratelimit.RequestedQuota{rule.policy.Request(key, n)},
+		fields:   m.fields,
+		requests: []ratelimit.RequestedQuota{{Requested: n, Quotas: rule.policy.Quotas()}},
 		grants:   []ratelimit.GrantedQuota{{Remaining: d.Remaining, RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter}},
 	}, nil
 }

@@ -19,15 +19,16 @@ type namedQuota struct {
 	item    string
 }
 
-// namedQuotas gives every quota of the rules the name that headers and problem
+// namedQuotas gives every quota of the rules, each with the quotas that it has,
+// the name that headers and problem
 // documents use: its own, else its policy's. Several quotas of a policy that have
 // none are told apart by their windows, "api-1m" and "api-1d", and, where these
 // are equal too, by a number, "api-1m-2".
-func namedQuotas(rules []rule) ([]namedQuota, error) {
+func namedQuotas(rules []rule, quotasOf func(i int) []ratelimit.Quota) ([]namedQuota, error) {
 	var named []namedQuota
 	seen := make(map[string]bool)
-	for _, r := range rules {
-		quotas := r.policy.Request("", 0).Quotas
+	for i, r := range rules {
+		quotas := quotasOf(i)
 		for i, name := range quotaNames(r.policy.Name(), quotas) {
 			if strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c > '~' }) {
 				return nil, fmt.Errorf("policy %q: the quota's name %q is not printable ASCII, and can't be in a header", r.policy.Name(), name)

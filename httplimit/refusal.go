@@ -52,8 +52,8 @@ func (f *fields) refusal(c *call) Refusal {
 
 // refuse answers what does not fit the quotas.
 func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, c *call) {
-	refusal := m.fields.refusal(c)
-	m.fields.set(w.Header(), c)
+	refusal := c.fields.refusal(c)
+	c.fields.set(w.Header(), c)
 	setRetry(w.Header(), strconv.FormatInt(int64(refusal.RetryAfter/time.Second), 10))
 	if m.refused != nil {
 		m.refused(w, r, refusal)

@@ -121,6 +121,7 @@ func (b *batch) answer(first int, requests []ratelimit.RequestedQuota) []ratelim
 		g := &grants[i]
 		g.Prefix, g.States = requests[i].Prefix, states[start:len(states):len(states)]
 		g.Granted, g.Degraded = b.asks[first+i].granted, b.report[b.asks[first+i].request].Degraded
+		g.At = b.report[b.asks[first+i].request].At
 		b.reached(first, i, &requests[i], g)
 		summarize(g)
 	}

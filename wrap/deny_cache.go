@@ -229,6 +229,7 @@ func (d *denial) repeat(r *ratelimit.RequestedQuota, now time.Duration) []rateli
 		RetryAfter:    less(d.grant.RetryAfter, passed),
 		ResetAfter:    less(d.grant.ResetAfter, passed),
 		States:        states,
+		At:            d.grant.At.Add(passed),
 	}}
 }
 
