@@ -1,0 +1,179 @@
+package redistokens
+
+import (
+	"context"
+	"crypto/sha1"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/granule-limits/ratelimit/storage"
+)
+
+var (
+	//go:embed account.lua
+	accountLua string
+	//go:embed reserve.lua
+	reserveLua string
+	//go:embed bind.lua
+	bindLua string
+	//go:embed renew.lua
+	renewLua string
+	//go:embed drop.lua
+	dropLua string
+	//go:embed look.lua
+	lookLua string
+	//go:embed count.lua
+	countLua string
+	//go:embed list.lua
+	listLua string
+	//go:embed claim.lua
+	claimLua string
+	//go:embed whose.lua
+	whoseLua string
+	//go:embed unclaim.lua
+	unclaimLua string
+
+	reserve = newScript(accountLua + reserveLua)
+	bind    = newScript(accountLua + bindLua)
+	renew   = newScript(accountLua + renewLua)
+	drop    = newScript(accountLua + dropLua)
+	look    = newScript(accountLua + lookLua)
+	count   = newScript(accountLua + countLua)
+	list    = newScript(accountLua + listLua)
+	claim   = newScript(claimLua)
+	whose   = newScript(whoseLua)
+	unclaim = newScript(unclaimLua)
+)
+
+// A script has the name by which Redis knows it once it has run.
+type script struct{ lua, hash string }
+
+func newScript(lua string) script {
+	sum := sha1.Sum([]byte(lua))
+	return script{lua, hex.EncodeToString(sum[:])}
+}
+
+// run runs a script, teaching it to a server that does not know it. Every script
+// answers with a list, and may be sent again after an answer was lost: go-redis
+// does so by itself, for as long as the context lasts.
+func (s *Store) run(ctx context.Context, sc script, keys []string, args ...any) ([]any, error) {
+	reply, sent, err := s.send(ctx, "evalsha", sc.hash, keys, args)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		reply, sent, err = s.send(ctx, "eval", sc.lua, keys, args)
+	}
+	if err != nil {
+		return nil, failure(err, sent)
+	}
+	return reply, nil
+}
+
+// send sends a command and waits for its answer or the end of the context: by
+// itself go-redis looks at neither a deadline nor a cancellation while it reads. It
+// tells how many times the bytes may have left, and sees to it that after it has
+// returned they do not any more.
+func (s *Store) send(ctx context.Context, name, text string, keys []string, args []any) ([]any, int, error) {
+	t := &ticket{text: text}
+	all := append(make([]any, 0, 3+len(keys)+len(args)), name, t, len(keys))
+	for _, k := range keys {
+		all = append(all, k)
+	}
+	cmd := redis.NewSliceCmd(ctx, append(all, args...)...)
+	done := make(chan error, 1)
+	go func() { done <- s.client.Process(ctx, cmd) }()
+	var err error
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	sent := t.takeBack()
+	if err == nil {
+		return cmd.Val(), sent, nil
+	}
+	if cluster, ok := s.client.(interface{ ReloadState(ctx context.Context) }); ok && isConnection(err) {
+		cluster.ReloadState(ctx) // a replica may have taken over
+	}
+	return nil, sent, err
+}
+
+// A ticket is an argument of a command that knows whether the command was sent:
+// go-redis asks it for its bytes when it writes them. Who will not wait any longer
+// takes the ticket back, and then they never leave again.
+type ticket struct {
+	text  string
+	mu    sync.Mutex
+	sent  int
+	taken bool
+}
+
+var errTakenBack = errors.New("redistokens: not sent: the caller has gone")
+
+// MarshalBinary is asked by go-redis's writer, just before the bytes leave.
+func (t *ticket) MarshalBinary() ([]byte, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.taken {
+		return nil, errTakenBack
+	}
+	t.sent++
+	return []byte(t.text), nil
+}
+
+func (t *ticket) takeBack() (sent int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.taken = true
+	return t.sent
+}
+
+// passing are the answers of a server that did not execute the command and may
+// soon: it loads, it fails over, it is busy or full.
+var passing = []string{
+	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "OOM", "NOREPLICAS", "MISCONF",
+	"max number of clients", "MOVED", "ASK",
+}
+
+// failure is the error that a caller gets. Of an answer only the code is looked at:
+// servers put more behind it. An answer to a command that was sent before says
+// nothing of what became of it then.
+func failure(err error, sent int) error {
+	var answer redis.Error
+	isAnswer := errors.As(err, &answer)
+	isPassing := isAnswer && slices.ContainsFunc(passing, func(code string) bool { return redis.HasErrorPrefix(answer, code) })
+	switch {
+	case sent == 0, isPassing && sent == 1:
+		return &storeError{storage.ErrUnavailable, err}
+	case !isPassing && !isConnection(err): // or an answer that no script of ours gives
+		return &storeError{storage.ErrMisconfigured, err}
+	}
+	return &storeError{storage.ErrIndeterminate, err}
+}
+
+// A storeError is one of the three errors of package storage, and why.
+type storeError struct{ kind, cause error }
+
+func (e *storeError) Error() string   { return e.kind.Error() + ": " + e.cause.Error() }
+func (e *storeError) Unwrap() []error { return []error{e.kind, e.cause} }
+
+// unchanged is the error of a step that takes, binds and gives back no place: if its
+// answer was lost, nothing has happened.
+func unchanged(err error) error {
+	if e, ok := errors.AsType[*storeError](err); ok && e.kind == storage.ErrIndeterminate {
+		return &storeError{storage.ErrUnavailable, e.cause}
+	}
+	return err
+}
+
+func isConnection(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, errTakenBack) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
