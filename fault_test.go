@@ -23,7 +23,6 @@ var luaFaults = []struct{ from, to string }{
 	{"if left < 0 then\n    left = 0", "if false then\n    left = 0"},
 	{"if q.requested > burst then", "if q.requested >= burst then"},
 	{"till(s, q, at, burst - q.requested)", "till(s, q, at, burst - q.requested + 1)"},
-	{"till(s, q, at, burst - left - 1)", "till(s, q, at, burst - left)"},
 	{"if left < granted and granted > 0 then", "if left < requested then"},
 	{"granted, all = how == '1' and 0 or granted, false", "all = false"},
 	{"local s = states and states[key] or load(key)", "local s = load(key)"},
@@ -34,7 +33,8 @@ var luaFaults = []struct{ from, to string }{
 	{"use(s, q, granted > 0 and s.newest > now and s.newest or now, granted)", "use(s, q, now, granted)"},
 
 	{"if s.total == 0 or s.newest + lasts <= at then\n    return 0", "if s.total == 0 or s.newest + lasts < at then\n    return 0"},
-	{"elseif s.oldest + lasts > at then", "elseif s.oldest + lasts >= at then"},
+	{"if oldest + lasts <= at then", "if oldest + lasts < at then"},
+	{"if count > burst and burst > 0 then", "if false then"},
 	{"while start and start <= time do", "while start and start < time do"},
 	{"return i, units, start or s.newest", "return i, units, s.oldest"},
 	{"if left <= keep then", "if left < keep then"},
@@ -47,10 +47,11 @@ var luaFaults = []struct{ from, to string }{
 	{"local LATE = 1", "local LATE = 0"},
 	{"local LATE = 0", "local LATE = 1"},
 
-	{"return s.newest + q.window <= at and 0 or s.used", "return s.newest + q.window < at and 0 or s.used"},
+	{"if ends <= at then", "if ends < at then"},
 	{"local start = at - at % q.window", "local start = at"},
 
 	{"return full - w + (part > p and 1 or 0)", "return full - w"},
+	{"math.min(count, q.burst) - 1", "count - 1"},
 	{"while n < most and (w < time or w == time and p < part) do", "while n < most and w < time do"},
 	{"if s.rate == rate or s.rate == 0 then", "if true then"},
 	{"if part >= rate then", "if false then"},
@@ -83,16 +84,12 @@ func TestTwinSeesFaultsInLua(t *testing.T) {
 
 // goFaults are changes to what a strategy answers or records.
 var goFaults = map[string]func(s frame.Strategy) frame.Strategy{
-	"one too many left": withUsed(func(used int64) int64 { return max(used-1, 0) }),
-	"one too few left":  withUsed(func(used int64) int64 { return used + min(used, 1) }),
-	"a µs early":        withTill(func(till, _, _ int64) int64 { return till - 1 }),
-	"a µs late":         withTill(func(till, _, _ int64) int64 { return till + 1 }),
-	"reset is now": withTill(func(till, at, keep int64) int64 {
-		if keep == 0 {
-			return at
-		}
-		return till
-	}),
+	"one too many left": withLook(func(_ int64, used, _, _ *int64) { *used = max(*used-1, 0) }),
+	"one too few left":  withLook(func(_ int64, used, _, _ *int64) { *used += min(*used, 1) }),
+	"next a µs early":   withLook(func(_ int64, _, next, _ *int64) { *next-- }),
+	"reset is now":      withLook(func(at int64, _, _, reset *int64) { *reset = at }),
+	"retry a µs early":  withTill(func(till int64) int64 { return till - 1 }),
+	"retry a µs late":   withTill(func(till int64) int64 { return till + 1 }),
 	"records one less": withUse(func(at, n int64) (int64, int64) {
 		if n > 1 {
 			n--
@@ -103,21 +100,23 @@ var goFaults = map[string]func(s frame.Strategy) frame.Strategy{
 	"never gives back":  withUse(func(at, n int64) (int64, int64) { return at, max(n, 0) }),
 }
 
-func withUsed(change func(used int64) int64) func(frame.Strategy) frame.Strategy {
+func withLook(change func(at int64, used, nextAt, resetAt *int64)) func(frame.Strategy) frame.Strategy {
 	return func(s frame.Strategy) frame.Strategy {
-		used := s.Used
-		s.Used = func(state storage.State, c *storage.Cell, at int64) int64 {
-			return change(used(state, c, at))
+		look := s.Look
+		s.Look = func(state storage.State, c *storage.Cell, at int64) (used, nextAt, resetAt int64) {
+			used, nextAt, resetAt = look(state, c, at)
+			change(at, &used, &nextAt, &resetAt)
+			return used, nextAt, resetAt
 		}
 		return s
 	}
 }
 
-func withTill(change func(till, at, keep int64) int64) func(frame.Strategy) frame.Strategy {
+func withTill(change func(till int64) int64) func(frame.Strategy) frame.Strategy {
 	return func(s frame.Strategy) frame.Strategy {
 		till := s.Till
 		s.Till = func(state storage.State, c *storage.Cell, at, keep int64) int64 {
-			return change(till(state, c, at, keep), at, keep)
+			return change(till(state, c, at, keep))
 		}
 		return s
 	}

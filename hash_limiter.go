@@ -10,7 +10,7 @@ var hash = define(strategy{
 	lua:      []string{"granules.lua"},
 	granular: true,
 	Strategy: frame.Strategy{
-		Used: granules{late: 1}.used,
+		Look: granules{late: 1}.look,
 		Till: granules{late: 1}.till,
 		Use:  granules{late: 1}.use,
 	},

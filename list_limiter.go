@@ -12,7 +12,7 @@ var list = define(strategy{
 	name: "list",
 	lua:  []string{"granules.lua"},
 	Strategy: frame.Strategy{
-		Used: granules{}.used,
+		Look: granules{}.look,
 		Till: granules{}.till,
 		Use:  granules{}.use,
 	},

@@ -228,7 +228,7 @@ func (p *Policy) requests(key string, n int64, quotas []Quota) []RequestedQuota 
 	return []RequestedQuota{{Prefix: p.prefix + key, Requested: n, Quotas: quotas}}
 }
 
-func (p *Policy) decide(ctx context.Context, op storage.Op, key string, n int64, allOrNothing bool, opts []CallOption) (Decision, error) {
+func (p *Policy) decide(ctx context.Context, op storage.Op, key string, n int64, allOrNothing bool, opts []CallOption) (d Decision, err error) {
 	quotas, err := p.quotasOf(ctx, key)
 	if err != nil {
 		return Decision{}, err
@@ -243,25 +243,20 @@ func (p *Policy) decide(ctx context.Context, op storage.Op, key string, n int64,
 	if err != nil {
 		return Decision{}, fmt.Errorf("%w (policy %q)", err, p.name)
 	}
-	defer p.calls.Put(c)
 	c.Op = op
-	if err := c.setOptions(opts); err != nil {
-		return Decision{}, err
-	}
 	r := &c.Requests[0]
 	r.Requested, r.AllOrNothing = n, allOrNothing
-	c.setKey(p.prefix, key)
-	if err := p.direct.run(ctx, &c.Call); err != nil {
-		return Decision{}, err
+	if err = c.setOptions(opts); err == nil {
+		c.setKey(p.prefix, key)
+		err = p.direct.run(ctx, &c.Call)
 	}
-	d := Decision{
-		Allowed:       r.Granted == n,
-		Granted:       r.Granted,
-		ReachedQuotas: reached(quotas, r.Cells),
-		at:            c.Now,
+	if err == nil {
+		d.Allowed, d.Granted, d.at = r.Granted == n, r.Granted, c.Now
+		d.Remaining, d.RetryAfter, d.ResetAfter = summary(r.Cells)
+		d.ReachedQuotas = reached(quotas, r.Cells)
 	}
-	d.Remaining, d.RetryAfter, d.ResetAfter = summary(r.Cells)
-	return d, nil
+	p.calls.Put(c)
+	return d, err
 }
 
 // decideThrough asks a Limiter that is not of this package.
@@ -324,7 +319,10 @@ func (c *policyCall) prepare(s *strategy, quotas []Quota) error {
 // setKey puts a key into the cells that count by it. The prefix is a string over
 // bytes that the next call writes again: storages copy what they keep.
 func (c *policyCall) setKey(prefix, key string) {
-	c.key = append(append(c.key[:0], prefix...), key...)
+	if len(c.key) == 0 {
+		c.key = append(c.key, prefix...)
+	}
+	c.key = append(c.key[:len(prefix)], key...)
 	prefix = shortPrefix(unsafe.String(&c.key[0], len(c.key)))
 	for i := range c.cells {
 		if k := &c.cells[i].Key; !k.Counter.Shared {

@@ -8,7 +8,7 @@ import (
 var simple = define(strategy{
 	name: "simple",
 	Strategy: frame.Strategy{
-		Used: simpleUsed,
+		Look: simpleLook,
 		Till: simpleTill,
 		Use:  simpleUse,
 	},
@@ -26,14 +26,15 @@ func NewSimpleLimiter(store storage.Storage) Limiter { return newLimiter(store, 
 // The words of the state.
 const (
 	simpleNewest = iota // start of the window of the newest use, µs
-	simpleCount         // units used in it
+	simpleUsed          // units used in it
 )
 
-func simpleUsed(s storage.State, c *storage.Cell, at int64) int64 {
+func simpleLook(s storage.State, c *storage.Cell, at int64) (used, nextAt, resetAt int64) {
 	if len(s) == 0 || s[simpleNewest]+c.Window <= at {
-		return 0
+		return 0, 0, 0
 	}
-	return s[simpleCount]
+	end := s[simpleNewest] + c.Window
+	return s[simpleUsed], end, end
 }
 
 func simpleTill(s storage.State, c *storage.Cell, _, _ int64) int64 {
@@ -45,10 +46,10 @@ func simpleUse(s storage.State, c *storage.Cell, at, n int64) storage.State {
 	current := len(s) > 0 && s[simpleNewest] == start
 	switch {
 	case n < 0 && current:
-		s[simpleCount] = max(0, s[simpleCount]+n)
+		s[simpleUsed] = max(0, s[simpleUsed]+n)
 	case n < 0: // that window is over
 	case current:
-		s[simpleCount] += min(n, storage.MaxNumber-s[simpleCount])
+		s[simpleUsed] += min(n, storage.MaxNumber-s[simpleUsed])
 	default:
 		s = append(s[:0], start, n)
 	}

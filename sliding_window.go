@@ -10,7 +10,7 @@ var slidingWindow = define(strategy{
 	lua:      []string{"granules.lua"},
 	granular: true,
 	Strategy: frame.Strategy{
-		Used: granules{}.used,
+		Look: granules{}.look,
 		Till: granules{}.till,
 		Use:  granules{}.use,
 	},

@@ -10,7 +10,7 @@ import (
 var tokenBucket = define(strategy{
 	name: "token-bucket",
 	Strategy: frame.Strategy{
-		Used: bucketUsed,
+		Look: bucketLook,
 		Till: bucketTill,
 		Use:  bucketUse,
 	},
@@ -97,20 +97,27 @@ func fullAt(s storage.State, c *storage.Cell, r refill) (whole, part int64) {
 	return s[bucketNewest] + whole, part
 }
 
-func bucketUsed(s storage.State, c *storage.Cell, at int64) int64 {
+func bucketLook(s storage.State, c *storage.Cell, at int64) (used, nextAt, resetAt int64) {
 	if len(s) == 0 {
-		return 0
+		return 0, 0, 0
 	}
 	r := refillOf(c.Window, c.Limit)
 	whole, part := fullAt(s, c, r)
-	return r.missing(whole-at, part)
+	used = r.missing(whole-at, part)
+	return used, r.till(whole, part, min(used, c.Burst)-1), r.till(whole, part, 0)
 }
 
 func bucketTill(s storage.State, c *storage.Cell, _, keep int64) int64 {
 	r := refillOf(c.Window, c.Limit)
 	whole, part := fullAt(s, c, r)
-	w, p := r.of(keep)
-	if part > p { // whole µs, rounded up
+	return r.till(whole, part, keep)
+}
+
+// till is when keep units are missing, in whole µs, rounded up, of a bucket that
+// is full at a time.
+func (r refill) till(whole, part, keep int64) int64 {
+	w, p := r.of(max(keep, 0))
+	if part > p {
 		whole++
 	}
 	return whole - w

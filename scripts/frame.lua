@@ -2,8 +2,9 @@
 -- tells the same in Go. The strategy, whose text stands before this, gives
 --   load(key): the state kept under a key; of it, newest is the time of the newest
 --     use, or any time before, and broken is set if what is there is no state
---   used(s, q, at): the units that count at a time, not before the newest use
---   till(s, q, at, keep): when no more than keep of them count
+--   look(s, q, at): how many units count at a time that is not before the newest
+--     use, when fewer of these will, and fewer than burst, and when none will
+--   till(s, q, at, keep): when no more than keep of them will
 --   use(s, q, at, n): records n units, or gives back -n, in s, and sets s.write
 --   save(s, ttl): writes s, to be kept for ttl ms, and clears s.write
 -- where q has a quota's numbers: limit, burst, window, granularity.
@@ -61,13 +62,13 @@ while ARGV[a] do
     -- What is no state, or lies more than a window in the future of our own clock,
     -- is repaired: all of it counts as used now.
     if s.broken or own_clock and at > now + q.window then
-      local count = s.broken and q.burst or math.min(used(s, q, at), q.burst)
+      local count = s.broken and q.burst or math.min((look(s, q, at)), q.burst)
       call('DEL', key)
       s, at = load(key), now
       if count > 0 then
         use(s, q, now, count)
-        local left = till(s, q, now, 0) - now
-        save(s, (left - left % 1000) / 1000 + grace)
+        local _, _, reset_at = look(s, q, now)
+        save(s, (reset_at - now - (reset_at - now) % 1000) / 1000 + grace)
       end
       q.s = s
     end
@@ -76,7 +77,7 @@ while ARGV[a] do
       q.s = copy and copy(s, copy) or s
     end
     cells[i], a = q, a + 4
-    local left = q.burst - used(s, q, at)
+    local left = q.burst - look(s, q, at)
     if left < granted and granted > 0 then
       q.reached, granted = true, left > 0 and left or 0
     end
@@ -107,7 +108,7 @@ for i = 1, k do
   local q = cells[i]
   local s = copy and recorded and states[KEYS[i]] or q.s
   local at = s.newest > now and s.newest or now
-  local burst, count = q.burst, used(s, q, at)
+  local burst, count, next_at, reset_at = q.burst, look(s, q, at)
   local left, retry_after, next_after, reset_after = burst - count, 0, 0, 0
   if left < 0 then
     left = 0
@@ -120,9 +121,9 @@ for i = 1, k do
     end
   end
   if count > 0 then
-    reset_after = till(s, q, at, 0) - now
+    reset_after = reset_at - now
     if left < burst then
-      next_after = till(s, q, at, burst - left - 1) - now
+      next_after = next_at - now
     end
     local keep = reset_after + q.window / 8
     if s.keep < keep then

@@ -136,25 +136,25 @@ local function rare(s)
   return { expire = expire, drop_expired = drop_expired, reach = reach, give_back = give_back }
 end
 
-local function used(s, q, at)
-  local lasts = q.window + LATE * q.granularity
-  if s.total == 0 or s.newest + lasts <= at then
-    return 0
-  elseif s.oldest + lasts > at then
-    return s.total
-  end
-  local _, units = rare(s).expire(at - lasts)
-  return s.total - units
-end
-
 local function till(s, q, at, keep)
   local lasts = q.window + LATE * q.granularity
-  if keep == 0 then
-    return s.newest + lasts
-  elseif keep == s.total - 1 then -- none has expired
-    return s.oldest + lasts
-  end
   return rare(s).reach(at - lasts, keep) + lasts
+end
+
+local function look(s, q, at)
+  local lasts, burst, count, oldest = q.window + LATE * q.granularity, q.burst, s.total, s.oldest
+  if s.total == 0 or s.newest + lasts <= at then
+    return 0, 0, 0
+  end
+  if oldest + lasts <= at then
+    local _, units, start = rare(s).expire(at - lasts)
+    count, oldest = count - units, start
+  end
+  local next_at = oldest + lasts
+  if count > burst and burst > 0 then
+    next_at = till(s, q, at, burst - 1)
+  end
+  return count, next_at, s.newest + lasts
 end
 
 local function use(s, q, at, n)

@@ -13,8 +13,12 @@ local function load(key)
   return { key = key, newest = newest, used = used, write = nil, renew = nil, keep = 0 }
 end
 
-local function used(s, q, at)
-  return s.newest + q.window <= at and 0 or s.used
+local function look(s, q, at)
+  local ends = s.newest + q.window
+  if ends <= at then
+    return 0, 0, 0
+  end
+  return s.used, ends, ends
 end
 
 local function till(s, q)

@@ -72,15 +72,22 @@ local function full_at(s, q)
   return s.newest + w, p
 end
 
-local function used(s, q, at)
-  local full, part = full_at(s, q)
-  return missing(full - at, part)
+-- When keep units are missing, in whole µs, rounded up, of a bucket that is full
+-- at a time.
+local function missing_at(full, part, keep)
+  local w, p = takes(keep > 0 and keep or 0)
+  return full - w + (part > p and 1 or 0)
 end
 
-local function till(s, q, _, keep) -- whole µs, rounded up
+local function look(s, q, at)
   local full, part = full_at(s, q)
-  local w, p = takes(keep)
-  return full - w + (part > p and 1 or 0)
+  local count = missing(full - at, part)
+  return count, missing_at(full, part, math.min(count, q.burst) - 1), missing_at(full, part, 0)
+end
+
+local function till(s, q, _, keep)
+  local full, part = full_at(s, q)
+  return missing_at(full, part, keep)
 end
 
 local function use(s, q, at, n)

@@ -16,9 +16,11 @@ import (
 // any earlier time that makes no difference to the strategy; the rest is its own.
 // No state at all means never used.
 type Strategy struct {
-	// Used tells how many units count at a time that is not before the newest use.
-	Used func(s storage.State, c *storage.Cell, at int64) int64
-	// Till tells when no more than keep of them count; keep is less than Used.
+	// Look tells how many units count at a time that is not before the newest use,
+	// when fewer of these will, and fewer than Burst, and when none will. Of no
+	// units the times do not matter.
+	Look func(s storage.State, c *storage.Cell, at int64) (used, nextAt, resetAt int64)
+	// Till tells when no more than keep units will count, which now do.
 	Till func(s storage.State, c *storage.Cell, at, keep int64) int64
 	// Use records n units, not 0, at a time that is not before the newest use, and
 	// returns the new state. A negative n gives back units recorded at that time,
@@ -29,6 +31,9 @@ type Strategy struct {
 // Step executes a call; it is the Step of the strategy's storage.Script.
 func (f *Strategy) Step(c *storage.Call, states []*storage.State) (changed bool) {
 	healed := c.OwnClock && f.heal(c, states)
+	if len(states) == 1 && c.Op == storage.CheckAndUse && !c.Together {
+		return f.stepOne(c, states[0]) || healed
+	}
 	if c.Op == storage.Check || c.Together && c.Op == storage.CheckAndUse {
 		granted := f.look(c, states)
 		if c.Together && !granted {
@@ -62,6 +67,23 @@ func (f *Strategy) Step(c *storage.Call, states []*storage.State) (changed bool)
 	return used || healed
 }
 
+// stepOne is the rest of Step for the commonest call: one counter that is checked
+// and used. Without the loops a decision in memory takes a seventh less.
+func (f *Strategy) stepOne(c *storage.Call, s *storage.State) (used bool) {
+	r := &c.Requests[0]
+	cell := &r.Cells[0]
+	left := f.left(c, cell, *s)
+	r.Granted, cell.Reached = min(r.Requested, left), left < r.Requested
+	if r.AllOrNothing && cell.Reached {
+		r.Granted = 0
+	}
+	if r.Granted > 0 {
+		*s = f.Use(*s, cell, stamp(c, *s), r.Granted)
+	}
+	f.stand(c, r, cell, *s)
+	return r.Granted > 0
+}
+
 // look decides all requests and records nothing, and tells whether all were
 // granted in full. That they see each other's grants needs copies of the states
 // that they share.
@@ -93,7 +115,7 @@ func (f *Strategy) grant(c *storage.Call, r *storage.Request, states []*storage.
 	r.Granted = r.Requested
 	for i, s := range states {
 		cell := &r.Cells[i]
-		left := max(0, cell.Burst-f.Used(*s, cell, stamp(c, *s)))
+		left := f.left(c, cell, *s)
 		cell.Reached = left < r.Granted
 		r.Granted = min(r.Granted, left)
 	}
@@ -113,32 +135,44 @@ func (f *Strategy) use(c *storage.Call, r *storage.Request, states []*storage.St
 	}
 }
 
-// report tells how the counters of a request stand. What was granted in full has
-// nothing to retry.
+// left is how many units a counter has left.
+func (f *Strategy) left(c *storage.Call, cell *storage.Cell, s storage.State) int64 {
+	used, _, _ := f.Look(s, cell, stamp(c, s))
+	return max(0, cell.Burst-used)
+}
+
+// report tells how the counters of a request stand.
 func (f *Strategy) report(c *storage.Call, r *storage.Request, states []*storage.State) {
-	want := r.Requested
-	if r.Granted == r.Requested || c.Op == storage.Use && r.Granted > 0 {
-		want = 0
-	}
 	for i, s := range states {
-		cell, at := &r.Cells[i], stamp(c, *s)
-		used := f.Used(*s, cell, at)
-		left := max(0, cell.Burst-used)
-		cell.Remaining, cell.RetryAfter, cell.NextAfter, cell.ResetAfter = left, 0, 0, 0
-		if c.Op == storage.Use {
-			cell.Reached = false
+		f.stand(c, r, &r.Cells[i], *s)
+	}
+}
+
+// stand tells how one counter stands. What was granted in full has nothing to
+// retry.
+func (f *Strategy) stand(c *storage.Call, r *storage.Request, cell *storage.Cell, s storage.State) {
+	at, want := stamp(c, s), r.Requested
+	used, nextAt, resetAt := f.Look(s, cell, at)
+	left := max(0, cell.Burst-used)
+	cell.Remaining, cell.RetryAfter, cell.NextAfter, cell.ResetAfter = left, 0, 0, 0
+	if c.Op == storage.Use {
+		cell.Reached = false
+		if r.Granted > 0 {
+			want = 0
 		}
-		if want > cell.Burst {
-			cell.RetryAfter = storage.Never
-		} else if want > left {
-			cell.RetryAfter = f.Till(*s, cell, at, cell.Burst-want) - c.Now
-		}
-		if used > 0 {
-			cell.ResetAfter = f.Till(*s, cell, at, 0) - c.Now
-		}
-		if left < cell.Burst {
-			cell.NextAfter = f.Till(*s, cell, at, cell.Burst-left-1) - c.Now
-		}
+	}
+	switch {
+	case r.Granted == r.Requested || want <= left:
+	case want > cell.Burst:
+		cell.RetryAfter = storage.Never
+	default:
+		cell.RetryAfter = f.Till(s, cell, at, cell.Burst-want) - c.Now
+	}
+	if used > 0 {
+		cell.ResetAfter = resetAt - c.Now
+	}
+	if left < cell.Burst {
+		cell.NextAfter = nextAt - c.Now
 	}
 }
 
@@ -163,7 +197,8 @@ func (f *Strategy) heal(c *storage.Call, states []*storage.State) (healed bool) 
 			if stamp(c, *s) <= c.Now+cell.Window {
 				continue
 			}
-			used := min(cell.Burst, f.Used(*s, cell, (*s)[0]))
+			used, _, _ := f.Look(*s, cell, (*s)[0])
+			used = min(used, cell.Burst)
 			if *s = nil; used > 0 {
 				*s = f.Use(nil, cell, c.Now, used)
 			}

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/granule-limits/ratelimit/storage"
@@ -87,11 +88,14 @@ func (s *Store) Run(ctx context.Context, script *storage.Script, c *storage.Call
 	if c.OwnClock {
 		c.Now = now
 	}
-	run := s.runMany
+	var other int
+	var due bool
 	if len(c.Requests) == 1 && len(c.Requests[0].Cells) == 1 {
-		run = s.runOne
+		other, due = s.runOne(script, c, now)
+	} else {
+		other, due = s.runMany(script, c, now)
 	}
-	if other, due := run(script, c, now); due {
+	if due {
 		s.sweep(&s.shards[other], now)
 	}
 	return nil
@@ -141,60 +145,77 @@ type target struct {
 	fresh bool // the entry is new
 }
 
+// work is what runMany needs room for.
+type work struct {
+	targets []target
+	states  []*storage.State
+	shards  []*shard // of the targets, each once
+}
+
+var works = sync.Pool{New: func() any { return new(work) }}
+
 func (s *Store) runMany(script *storage.Script, c *storage.Call, now int64) (other int, due bool) {
-	targets := s.targets(c)
-	defer lock(targets)()
-	states := make([]*storage.State, len(targets))
-	for i := range targets {
-		t := &targets[i]
+	w := works.Get().(*work)
+	defer w.free()
+	s.aim(w, c)
+	w.lock()
+	defer w.unlock()
+	for i := range w.targets {
+		t := &w.targets[i]
 		t.entry = t.shard.find(t.hash, &t.cell.Key)
-		states[i] = &t.entry.state
+		t.fresh = t.entry.fresh()
+		w.states = append(w.states, &t.entry.state)
 	}
-	changed := script.Step(c, states)
+	changed := script.Step(c, w.states)
 	// A new entry sweeps to make room. By then the entries that were there before
 	// must have their new expiry: they may have expired, and been used again.
-	for i := range targets {
-		targets[i].fresh = targets[i].entry.fresh()
-	}
 	for _, fresh := range []bool{false, true} {
-		for _, t := range targets {
-			if t.fresh == fresh {
+		for i := range w.targets {
+			if t := &w.targets[i]; t.fresh == fresh {
 				t.shard.settle(t.entry, t.hash, expiry(c, t.cell, now, changed), now)
 			}
 		}
 	}
-	return targets[0].shard.turn()
+	return w.targets[0].shard.turn()
 }
 
-func (s *Store) targets(c *storage.Call) []target {
-	targets := make([]target, 0, c.Cells())
+// aim finds the shards of the cells.
+func (s *Store) aim(w *work, c *storage.Call) {
 	for i := range c.Requests {
 		for j := range c.Requests[i].Cells {
 			cell := &c.Requests[i].Cells[j]
 			hash := hashOf(s.seed, &cell.Key)
-			targets = append(targets, target{cell: cell, hash: hash, shard: &s.shards[shardOf(hash)]})
+			sh := &s.shards[shardOf(hash)]
+			w.targets = append(w.targets, target{cell: cell, hash: hash, shard: sh})
+			if n := len(w.shards); n == 0 || w.shards[n-1] != sh {
+				w.shards = append(w.shards, sh)
+			}
 		}
 	}
-	return targets
+	if len(w.shards) > 1 { // in the order that all callers keep
+		slices.SortFunc(w.shards, func(a, b *shard) int { return a.index - b.index })
+		w.shards = slices.Compact(w.shards)
+	}
 }
 
-// lock locks the shards of the targets, each once, in the order that all callers
-// keep, and returns what unlocks them.
-func lock(targets []target) (unlock func()) {
-	shards := make([]*shard, len(targets))
-	for i, t := range targets {
-		shards[i] = t.shard
-	}
-	slices.SortFunc(shards, func(a, b *shard) int { return a.index - b.index })
-	shards = slices.Compact(shards)
-	for _, sh := range shards {
+func (w *work) lock() {
+	for _, sh := range w.shards {
 		sh.mu.Lock()
 	}
-	return func() {
-		for _, sh := range shards {
-			sh.mu.Unlock()
-		}
+}
+
+func (w *work) unlock() {
+	for _, sh := range w.shards {
+		sh.mu.Unlock()
 	}
+}
+
+// free gives the room back, without the caller's strings in it.
+func (w *work) free() {
+	clear(w.targets)
+	clear(w.states)
+	w.targets, w.states, w.shards = w.targets[:0], w.states[:0], w.shards[:0]
+	works.Put(w)
 }
 
 // expiry is when a counter may be dropped, on the store's own clock; 0 if the

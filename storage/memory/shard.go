@@ -42,8 +42,8 @@ type entry struct {
 const (
 	minBuckets = 8
 	maxShared  = 64 // kinds of counters that a shard remembers
-	sweepEvery = 16 // calls
-	sweepSize  = 4  // buckets
+	sweepEvery = 64 // calls
+	sweepSize  = 16 // buckets
 	evictTries = 32 // entries that the hand looks at to make room
 )
 
