@@ -16,6 +16,17 @@ import (
 type call struct {
 	storage.Call
 	cells []storage.Cell
+	known [maxKnown]knownQuota // by cell, of the calls before
+}
+
+const maxKnown = 8
+
+// A knownQuota was found valid, and has been put into numbers: most callers ask
+// with the same few quotas again and again, and both takes divisions.
+type knownQuota struct {
+	strategy *strategy
+	quota    Quota
+	cell     storage.Cell // without the prefix
 }
 
 var calls = sync.Pool{New: func() any { return new(call) }}
@@ -89,12 +100,13 @@ func (c *call) fillRequest(s *strategy, i int, r *RequestedQuota) error {
 	first := len(c.cells)
 	for j := range r.Quotas {
 		q := &r.Quotas[j]
-		if err := s.check(*q); err != nil {
+		cell, err := c.know(s, q)
+		if err != nil {
 			return fmt.Errorf("%w (requests[%d].Quotas[%d])", err, i, j)
 		}
-		c.cells = append(c.cells, storage.Cell{})
-		cell := &c.cells[len(c.cells)-1]
-		s.cell(cell, prefix, q)
+		if !cell.Key.Counter.Shared {
+			cell.Key.Prefix = prefix
+		}
 		for k := range j {
 			if c.cells[first+k].Key == cell.Key {
 				return fmt.Errorf("%w: requests[%d].Quotas[%d] and [%d] are the same counter: their %s", ErrInvalidRequest, i, k, j, s.identity(q))
@@ -107,6 +119,25 @@ func (c *call) fillRequest(s *strategy, i int, r *RequestedQuota) error {
 		Cells:        c.cells[first:len(c.cells):len(c.cells)],
 	})
 	return nil
+}
+
+// know puts the quota of the next cell into its numbers, if it is valid.
+func (c *call) know(s *strategy, q *Quota) (*storage.Cell, error) {
+	i := len(c.cells)
+	c.cells = append(c.cells, storage.Cell{})
+	cell := &c.cells[i]
+	if i < maxKnown && c.known[i].strategy == s && c.known[i].quota == *q {
+		*cell = c.known[i].cell
+		return cell, nil
+	}
+	if err := s.check(*q); err != nil {
+		return nil, err
+	}
+	s.cell(cell, q)
+	if i < maxKnown {
+		c.known[i] = knownQuota{s, *q, *cell}
+	}
+	return cell, nil
 }
 
 // identity names what two quotas of one prefix must not have in common.
@@ -135,11 +166,22 @@ func (c *call) fillGrants(requests []RequestedQuota, grants []GrantedQuota) erro
 	return nil
 }
 
-// grants is the answer to the requests, in as few allocations as there are kinds
-// of slices in it.
+// room is where the grants of requests and the states of quotas go, in as few
+// allocations as can be.
+func room(requests, quotas int) ([]GrantedQuota, []QuotaState) {
+	if requests == 1 && quotas == 1 {
+		one := new(struct {
+			grants [1]GrantedQuota
+			states [1]QuotaState
+		})
+		return one.grants[:], one.states[:0]
+	}
+	return make([]GrantedQuota, requests), make([]QuotaState, 0, quotas)
+}
+
+// grants is the answer to the requests.
 func (c *call) grants(requests []RequestedQuota) []GrantedQuota {
-	grants := make([]GrantedQuota, len(requests))
-	states := make([]QuotaState, 0, len(c.cells))
+	grants, states := room(len(requests), len(c.cells))
 	for i := range grants {
 		r, g := &c.Requests[i], &grants[i]
 		g.Prefix = requests[i].Prefix

@@ -84,11 +84,12 @@ func (s *strategy) check(q Quota) error {
 	return nil
 }
 
-// cell puts a valid quota into the numbers that steps judge by.
-func (s *strategy) cell(c *storage.Cell, prefix string, q *Quota) {
+// cell puts a valid quota into the numbers that steps judge by. The prefix is not
+// in it, but a PrefixOverride.
+func (s *strategy) cell(c *storage.Cell, q *Quota) {
 	window, granularity := micros(q.Window), micros(q.granularity())
 	*c = storage.Cell{
-		Key:         storage.Key{Prefix: prefix, Counter: storage.Counter{Strategy: s.name, Window: window}},
+		Key:         storage.Key{Counter: storage.Counter{Strategy: s.name, Window: window}},
 		Limit:       q.Limit,
 		Burst:       q.Limit,
 		Window:      window,

@@ -57,17 +57,24 @@ func (r refill) most() int64 {
 	return min(storage.MaxNumber/r.rate, storage.MaxSpan/(r.whole+1))
 }
 
-// of is the time that n units take, n at most r.most().
+// of is the time that n units take: whole µs, and a numerator over the rate.
 func (r refill) of(n int64) (whole, part int64) {
+	if r.part == 0 { // most paces; divisions are what costs
+		return n * r.whole, 0
+	}
 	p := n * r.part
 	return n*r.whole + p/r.rate, p % r.rate
 }
 
 // missing is how many units, the last one counted whole, take at least this
-// time: a rounded quotient, corrected by exact comparison.
+// time: a rounded quotient, corrected by exact comparison. The time is at most
+// that of r.most() units.
 func (r refill) missing(whole, part int64) int64 {
-	if whole < 0 || whole == 0 && part == 0 {
+	switch {
+	case whole < 0 || whole == 0 && part == 0:
 		return 0
+	case r.part == 0:
+		return (whole + r.whole - 1) / r.whole
 	}
 	takes := func(n int64) bool { // of(n) is at least the time
 		w, p := r.of(n)

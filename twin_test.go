@@ -239,7 +239,7 @@ func distinct(s *strategy, quotas []Quota) []Quota {
 	var cells []storage.Cell
 	return slices.DeleteFunc(quotas, func(q Quota) bool {
 		var cell storage.Cell
-		s.cell(&cell, "", &q)
+		s.cell(&cell, &q)
 		same := slices.ContainsFunc(cells, func(c storage.Cell) bool { return c.Key == cell.Key })
 		cells = append(cells, cell)
 		return same

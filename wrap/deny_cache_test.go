@@ -38,6 +38,7 @@ func TestDenyCache(t *testing.T) {
 				require.Equal(t, ratelimit.GrantedQuota{
 					Prefix: "a", ReachedQuotas: []ratelimit.Quota{quota}, RetryAfter: left, ResetAfter: left,
 					States: []ratelimit.QuotaState{{RetryAfter: left, NextAfter: left, ResetAfter: left}},
+					At:     time.UnixMicro(time.Now().UnixMicro()),
 				}, g)
 				time.Sleep(10 * time.Millisecond)
 			}

@@ -235,7 +235,7 @@ func TestFallbackDeny(t *testing.T) {
 		p.fail(errGone)
 		call := ask("a", 1, ratelimit.PerHour(5))
 		want := ratelimit.GrantedQuota{
-			Prefix: "a", RetryAfter: time.Second, ResetAfter: time.Second, Degraded: true,
+			Prefix: "a", RetryAfter: time.Second, ResetAfter: time.Second, Degraded: true, At: time.UnixMicro(time.Now().UnixMicro()),
 			States: []ratelimit.QuotaState{{RetryAfter: time.Second, NextAfter: time.Second, ResetAfter: time.Second}},
 		}
 		require.Equal(t, want, use(t, f, call))
