@@ -138,6 +138,11 @@ end
 
 local function till(s, q, at, keep)
   local lasts = q.window + LATE * q.granularity
+  if keep == 0 then
+    return s.newest + lasts
+  elseif keep == s.total - 1 then -- none has expired
+    return s.oldest + lasts
+  end
   return rare(s).reach(at - lasts, keep) + lasts
 end
 

@@ -15,14 +15,19 @@ local function load(key)
   return { key = key, newest = newest, full = full, part = part, rate = rate, keep = 0, write = nil, renew = nil }
 end
 
--- The pace of a bucket: n units take n × (whole + rest/rate) µs. No more than most
--- of them can be told in the numbers that there are.
-local rate, whole, rest, most = 0, 0, 0, 0
+-- The pace of a bucket: n units take n × (whole + rest/rate) µs.
+local rate, whole, rest = 0, 0, 0
 local function set_pace(window, limit)
   rate = limit > 0 and limit or 1
   rest = window % rate
   whole = (window - rest) / rate
-  most = math.floor(math.min(MAX_NUMBER / rate, MAX_SPAN / (whole + 1)))
+end
+
+-- The most units that can be told in the numbers that there are.
+local function most()
+  local n, m = MAX_NUMBER / rate, MAX_SPAN / (whole + 1)
+  n = n < m and n or m
+  return n - n % 1
 end
 
 -- The time that n units take: whole µs, and a numerator over the rate.
@@ -37,8 +42,11 @@ end
 local function missing(time, part)
   if time < 0 or time == 0 and part == 0 then
     return 0
+  elseif rest == 0 then
+    local over = time % whole
+    return (time - over) / whole + (over > 0 and 1 or 0)
   end
-  local n = time / (whole + rest / rate)
+  local n, most = time / (whole + rest / rate), most()
   n = n < most and n - n % 1 or most
   local w, p = takes(n)
   while n < most and (w < time or w == time and p < part) do
@@ -68,32 +76,27 @@ local function full_at(s, q)
   set_pace(q.window, s.rate)
   local n = missing(s.full - s.newest, s.part)
   set_pace(q.window, q.limit + 0)
-  local w, p = takes(math.min(n, most))
+  local w, p = takes(math.min(n, most()))
   return s.newest + w, p
 end
 
--- When keep units are missing, in whole µs, rounded up, of a bucket that is full
--- at a time.
-local function missing_at(full, part, keep)
-  local w, p = takes(keep > 0 and keep or 0)
+local function till(s, q, _, keep) -- whole µs, rounded up
+  local full, part = full_at(s, q)
+  local w, p = takes(keep)
   return full - w + (part > p and 1 or 0)
 end
 
 local function look(s, q, at)
   local full, part = full_at(s, q)
   local count = missing(full - at, part)
-  return count, missing_at(full, part, math.min(count, q.burst) - 1), missing_at(full, part, 0)
-end
-
-local function till(s, q, _, keep)
-  local full, part = full_at(s, q)
-  return missing_at(full, part, keep)
+  local keep = (count < q.burst and count or q.burst) - 1
+  return count, keep > 0 and till(s, q, at, keep) or full + (part > 0 and 1 or 0), full + (part > 0 and 1 or 0)
 end
 
 local function use(s, q, at, n)
   local full, part = full_at(s, q)
   if n < 0 then
-    local w, p = takes(math.min(-n, most))
+    local w, p = takes(math.min(-n, most()))
     w = w - math.max(0, s.newest - at) -- refilled since the units were recorded
     if s.rate == 0 or w < 0 then
       return
@@ -110,7 +113,8 @@ local function use(s, q, at, n)
     if full < at then
       full, part = at, 0
     end
-    n = math.min(n, most - missing(full - at, part))
+    local room = most() - missing(full - at, part)
+    n = n < room and n or room
     if n <= 0 then
       return
     end
