@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -17,6 +18,10 @@ import (
 type command struct {
 	*redis.IntSliceCmd
 	ticket ticket
+
+	// room for the arguments of most calls
+	numbers [14]int64
+	args    [20]any
 }
 
 // NoRetry is asked by go-redis, from 9.19 on.
@@ -52,15 +57,20 @@ func (t *ticket) takeBack() bool {
 	return t.state.CompareAndSwap(waiting, takenBack) || t.state.Load() == takenBack
 }
 
+// A verb is what is done with a script, named by its digest or by its text.
+type verb any
+
+var evalsha, eval verb = "evalsha", "eval"
+
 // newCommand puts a call into the arguments that scripts/README.md describes. It
 // keeps nothing of the call: a command that was given up on may still be read.
-func newCommand(ctx context.Context, name, script string, keys []string, c *storage.Call) *command {
+func newCommand(ctx context.Context, v verb, script *string, keys []string, c *storage.Call) *command {
 	cmd := new(command)
 	cmd.ticket.text = opText[c.Op]
 	if c.Together && c.Op != storage.Use {
 		cmd.ticket.text = togetherText[c.Op]
 	}
-	numbers := make([]int64, 0, 1+3*len(c.Requests)+4*len(keys))
+	numbers := slices.Grow(cmd.numbers[:0], 1+3*len(c.Requests)+4*len(keys))
 	now := c.Now
 	if c.OwnClock {
 		now = -1
@@ -78,14 +88,14 @@ func newCommand(ctx context.Context, name, script string, keys []string, c *stor
 			numbers = append(numbers, cell.Limit, cell.Burst, cell.Window, cell.Granularity)
 		}
 	}
-	args := make([]any, 0, 4+len(keys)+len(numbers))
-	args = append(args, name, script, len(keys))
-	for _, k := range keys {
-		args = append(args, k)
+	args := slices.Grow(cmd.args[:0], 4+len(keys)+len(numbers))
+	args = append(args, v, script, len(keys)) // by pointer: go-redis takes it, and it costs no allocation
+	for i := range keys {
+		args = append(args, &keys[i])
 	}
 	args = append(args, &cmd.ticket)
 	for i := range numbers {
-		args = append(args, &numbers[i]) // by pointer: go-redis takes it, and it costs no allocation
+		args = append(args, &numbers[i])
 	}
 	cmd.IntSliceCmd = redis.NewIntSliceCmd(ctx, args...)
 	return cmd

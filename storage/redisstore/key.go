@@ -44,7 +44,7 @@ func (s *Store) appendKey(b []byte, k *storage.Key) []byte {
 // keys are the keys of all cells of a call, in order.
 func (s *Store) keys(c *storage.Call) []string {
 	keys := make([]string, 0, c.Cells())
-	var b []byte
+	b := make([]byte, 0, 256)
 	for i := range c.Requests {
 		for j := range c.Requests[i].Cells {
 			b = s.appendKey(b[:0], &c.Requests[i].Cells[j].Key)

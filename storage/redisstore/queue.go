@@ -49,7 +49,7 @@ func (q *Queue) Run(ctx context.Context, script *storage.Script, c *storage.Call
 	if err := q.store.check(ctx); err != nil {
 		return err
 	}
-	cmd := newCommand(ctx, "eval", script.Lua, q.store.keys(c), c)
+	cmd := newCommand(ctx, eval, &script.Lua, q.store.keys(c), c)
 	if len(q.calls) == 0 || !q.calls[0].executed() {
 		q.calls = append(q.calls, cmd)
 		_ = q.pipe.Process(ctx, cmd) // which only puts it in its place
@@ -86,6 +86,9 @@ func (c *command) asks(other *command) bool {
 		switch a := a.(type) {
 		case *int64:
 			b, ok := b.(*int64)
+			return ok && *a == *b
+		case *string:
+			b, ok := b.(*string)
 			return ok && *a == *b
 		case *ticket:
 			b, ok := b.(*ticket)

@@ -112,7 +112,7 @@ func (s *Store) Run(ctx context.Context, script *storage.Script, c *storage.Call
 	defer cancel()
 	if !s.clustered.Load() {
 		err := s.runOne(ctx, script, c, s.keys(c))
-		if !redis.HasErrorPrefix(err, "CROSSSLOT") {
+		if err == nil || !redis.HasErrorPrefix(err, "CROSSSLOT") {
 			return err
 		}
 		s.clustered.Store(true) // and nothing was executed
@@ -126,15 +126,15 @@ func (s *Store) Run(ctx context.Context, script *storage.Script, c *storage.Call
 // runOne executes a call whose keys lie in one slot. What was certainly not
 // executed is sent again, a few times.
 func (s *Store) runOne(ctx context.Context, script *storage.Script, c *storage.Call, keys []string) error {
-	name, text := "evalsha", s.hash(script)
+	verb, text := evalsha, s.hash(script)
 	for attempt := 1; ; attempt++ {
-		cmd := newCommand(ctx, name, text, keys, c)
+		cmd := newCommand(ctx, verb, text, keys, c)
 		o, err := s.send(ctx, cmd, &cmd.ticket)
 		if err == nil {
 			return decode(cmd.Val(), c)
 		}
-		if redis.HasErrorPrefix(err, "NOSCRIPT") && name == "evalsha" {
-			name, text = "eval", script.Lua // which also loads it, for the calls that follow
+		if redis.HasErrorPrefix(err, "NOSCRIPT") && verb == evalsha {
+			verb, text = eval, &script.Lua // which also loads it, for the calls that follow
 			continue
 		}
 		if o == unknown && c.Op == storage.Check {
@@ -195,13 +195,14 @@ func (s *Store) check(ctx context.Context) error {
 }
 
 // hash is the name by which Redis knows a script that it has run before.
-func (s *Store) hash(script *storage.Script) string {
+func (s *Store) hash(script *storage.Script) *string {
 	if h, ok := s.hashes.Load(script); ok {
-		return h.(string)
+		return h.(*string)
 	}
 	sum := sha1.Sum([]byte(script.Lua))
-	h, _ := s.hashes.LoadOrStore(script, hex.EncodeToString(sum[:]))
-	return h.(string)
+	digest := hex.EncodeToString(sum[:])
+	h, _ := s.hashes.LoadOrStore(script, &digest)
+	return h.(*string)
 }
 
 // send sends a command and waits for its answer or the end of the context: by
