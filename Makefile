@@ -15,9 +15,18 @@ FUZZ_TIME ?= 30s
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# Modules of their own, for what the core must not depend on.
+MODULES = benchmarks storage/dynamostore
+
 .PHONY: test
-test: lint race ## All that CI runs: lint, every test with -race, the twin test in full
+test: lint race modules ## All that CI runs: lint, every test with -race, the twin test in full, the modules
 	$(GO) test -count=1 -run '^TestTwin$$' -timeout 20m .
+
+.PHONY: modules
+modules: ## Lint and tests of benchmarks and storage/dynamostore, modules of their own
+	@for module in $(MODULES); do \
+	  (cd $$module && $(GO) vet ./... && $(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck ./... && $(GO) test -timeout 20m ./...) || exit 1; \
+	done
 
 .PHONY: race
 race: ## Every test, the examples' too, with the race detector
@@ -30,7 +39,11 @@ lint: ## gofmt, go vet and staticcheck
 	$(STATICCHECK) ./...
 
 .PHONY: bench
-bench: ## The benchmarks of the packages
+bench: ## This library beside its peers, in one run: tables, ratios, bars
+	cd benchmarks && $(GO) run .
+
+.PHONY: benchall
+benchall: ## The benchmarks of the packages
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
 .PHONY: fuzz

@@ -24,6 +24,8 @@
 //     much in any interval, with little memory; frees up to a bucket late.
 //   - [NewSimpleLimiter] counts in fixed windows. Two numbers; up to twice the
 //     limit across an edge.
+//   - [NewSlidingCounter] counts in two fixed windows, and weighs the previous one.
+//     Three numbers, no edge; close to twice the limit in the worst case.
 //   - [NewTokenBucket] refills a level all the time, up to a burst. For a steady
 //     rate with some slack, without edges.
 //

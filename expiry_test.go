@@ -97,6 +97,9 @@ func (s *expirySuite) call(t *testing.T, at time.Time) {
 		grants, err := s.limiter.CheckAndUseQuotas(s.ctx, requests, opts...)
 		require.NoError(t, err)
 		s.learn(requests, grants)
+		if s.IntN(3) == 0 {
+			s.giveBack(t, requests, grants)
+		}
 	case 0:
 		require.NoError(t, s.limiter.Reset(s.ctx, requests[:1]))
 	case 1, 2:
@@ -113,6 +116,19 @@ func (s *expirySuite) call(t *testing.T, at time.Time) {
 		require.NoError(t, err)
 		s.learn(requests, grants)
 	}
+}
+
+// giveBack takes back all or a part of what was granted.
+func (s *expirySuite) giveBack(t *testing.T, requests []ratelimit.RequestedQuota, grants []ratelimit.GrantedQuota) {
+	began := time.Now()
+	for i := range grants {
+		grants[i].Granted = -s.Int64N(grants[i].Granted + 1)
+		if s.IntN(2) == 0 {
+			grants[i].Granted = -requests[i].Requested
+		}
+	}
+	require.NoError(t, s.limiter.UseQuotas(s.ctx, requests, grants, grants[0].At))
+	s.away = max(s.away, 2*time.Since(began))
 }
 
 func (s *expirySuite) learn(requests []ratelimit.RequestedQuota, grants []ratelimit.GrantedQuota) {
@@ -185,6 +201,30 @@ func TestExpiry(t *testing.T) {
 			require.LessOrEqual(t, last, reset+s.windows[key]/8+expirySlack+s.away, key)
 		})
 		require.Greater(t, seen, 10, name)
+		require.NoError(t, client.FlushDB(t.Context()).Err())
+	}
+}
+
+// A counter of which all was given back expires soon, and no longer when it is
+// used again.
+func TestExpiryAfterGivingBack(t *testing.T) {
+	client, store := expiryStore(t, redistest.Start(t), 0)
+	for name, open := range limitertest.Strategies {
+		p, err := ratelimit.NewPolicy("p", open(store), ratelimit.PerHour(10))
+		require.NoError(t, err)
+		first, err := p.AllowN(t.Context(), "a", 2)
+		require.NoError(t, err)
+		require.NoError(t, p.Use(t.Context(), "a", -2, ratelimit.At(first.At())))
+		again, err := p.AllowN(t.Context(), "a", 9)
+		require.NoError(t, err)
+		require.True(t, again.Allowed, name)
+		n := sweep(t, client, func(key string, ttl func() time.Duration) {
+			left := ttl()
+			now, err := p.Check(t.Context(), "a", 0)
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, left+time.Millisecond, now.ResetAfter, "%s expires before its reset", key)
+		})
+		require.Equal(t, 1, n)
 		require.NoError(t, client.FlushDB(t.Context()).Err())
 	}
 }

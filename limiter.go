@@ -9,7 +9,7 @@ import (
 	"github.com/granule-limits/ratelimit/storage"
 )
 
-// A Limiter asks whether work fits quotas, and records what was used. The five
+// A Limiter asks whether work fits quotas, and records what was used. The six
 // constructors of this package make one each; package wrap has Limiters around a
 // Limiter.
 //
@@ -86,7 +86,7 @@ var (
 	ErrMisconfigured = storage.ErrMisconfigured
 )
 
-// core is a strategy over a storage: the one implementation behind all five
+// core is a strategy over a storage: the one implementation behind all six
 // constructors.
 type core struct {
 	store    storage.Storage

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/big"
 	"slices"
+	"sort"
 
 	"github.com/granule-limits/ratelimit/storage"
 )
@@ -20,7 +21,7 @@ type model struct {
 }
 
 func modelKnows(strategy string) bool {
-	return slices.Contains([]string{"sliding-window", "list", "hash", "simple", "token-bucket"}, strategy)
+	return slices.Contains([]string{"sliding-window", "list", "hash", "simple", "sliding-counter", "token-bucket"}, strategy)
 }
 
 type use struct {
@@ -122,9 +123,13 @@ func (m *model) answer(now int64, r *storage.Request, cell *storage.Cell, grante
 	cell.ResetAfter = first(func(at int64) bool { return m.used(cell, at) == 0 })
 }
 
-// at is the time at which a call is judged in a counter.
+// at is the time at which a call is judged in a counter. Time goes back for a
+// sliding counter, but not out of the window of the newest use.
 func (m *model) at(cell *storage.Cell, now int64) int64 {
 	for _, u := range m.uses[cell.Key] {
+		if cell.Key.Counter.Strategy == "sliding-counter" {
+			u.at -= u.at % cell.Window
+		}
 		now = max(now, u.at)
 	}
 	return now
@@ -137,8 +142,11 @@ func (m *model) left(cell *storage.Cell, at int64) int64 {
 // used is how many units count at a time.
 func (m *model) used(cell *storage.Cell, at int64) int64 {
 	at = m.at(cell, at)
-	if cell.Key.Counter.Strategy == "token-bucket" {
+	switch cell.Key.Counter.Strategy {
+	case "token-bucket":
 		return m.missing(cell, at)
+	case "sliding-counter":
+		return m.weighted(cell, at)
 	}
 	used := int64(0)
 	for _, u := range m.uses[cell.Key] {
@@ -167,23 +175,56 @@ func ends(cell *storage.Cell, t int64) int64 {
 }
 
 // moments are all times at which the answer for a counter may change, in order;
-// of a bucket, which changes all the time, those at which it holds the given
-// units or is full.
+// of a bucket and a sliding counter, which change all the time, those at which
+// the given units are left or all are.
 func (m *model) moments(cell *storage.Cell, units ...int64) []int64 {
 	var moments []int64
-	if cell.Key.Counter.Strategy == "token-bucket" {
+	switch cell.Key.Counter.Strategy {
+	case "sliding-counter":
+		for _, n := range append(units, cell.Burst) {
+			moments = append(moments, m.leaves(cell, n))
+		}
+	case "token-bucket":
 		newest := m.at(cell, 0)
 		level := m.level(cell, newest)
 		for _, n := range append(units, cell.Burst) {
 			moments = append(moments, m.reaches(cell, newest, level, n))
 		}
-	} else {
+	default:
 		for _, u := range m.uses[cell.Key] {
 			moments = append(moments, ends(cell, u.at))
 		}
 	}
 	slices.Sort(moments)
 	return moments
+}
+
+// The sliding counter: units count in full until their window ends, and then for
+// the part of it that a window which ends now still covers.
+
+func (m *model) weighted(cell *storage.Cell, at int64) int64 {
+	window := at / cell.Window
+	current, previous := new(big.Rat), new(big.Rat)
+	for _, u := range m.uses[cell.Key] {
+		switch units := big.NewRat(u.units, 1); u.at / cell.Window {
+		case window:
+			current.Add(current, units)
+		case window - 1:
+			previous.Add(previous, units)
+		}
+	}
+	previous.Mul(previous, big.NewRat(cell.Window-at%cell.Window, cell.Window))
+	return min(ceil(current)+ceil(previous), storage.MaxNumber)
+}
+
+// leaves is the first µs at which n units are left of a counter that nobody uses
+// any more, found by halving: what counts only falls.
+func (m *model) leaves(cell *storage.Cell, n int64) int64 {
+	newest := m.at(cell, 0)
+	wait := sort.Search(int(2*cell.Window), func(wait int) bool {
+		return m.used(cell, newest+int64(wait)) <= cell.Burst-n
+	})
+	return newest + int64(wait)
 }
 
 // The bucket: the level is a fraction, at most the burst, below zero in debt.

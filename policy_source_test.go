@@ -135,5 +135,5 @@ func TestStrategyByName(t *testing.T) {
 	}
 	_, err := ratelimit.NewLimiter("leaky", memory.New())
 	require.ErrorIs(t, err, ratelimit.ErrInvalidRequest)
-	require.ErrorContains(t, err, `"leaky", only hash, list, simple, sliding-window, token-bucket`)
+	require.ErrorContains(t, err, `"leaky", only hash, list, simple, sliding-counter, sliding-window, token-bucket`)
 }

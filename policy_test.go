@@ -247,7 +247,11 @@ func TestWait(t *testing.T) {
 				}
 				took := time.Since(start)
 				require.GreaterOrEqual(t, took, 2*time.Minute)
-				require.LessOrEqual(t, took, 4*time.Minute)
+				most := 4 * time.Minute
+				if name == "sliding-counter" { // what is left of a unit counts as one: two a minute
+					most = 6 * time.Minute
+				}
+				require.LessOrEqual(t, took, most)
 			})
 		})
 	}

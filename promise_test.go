@@ -35,6 +35,27 @@ var promises = map[string]func(q ratelimit.Quota, admitted []admission) (broken 
 		w := q.Window.Microseconds()
 		return anyInterval(admitted, q.Limit, func(from, to int64) bool { return from/w == to/w })
 	},
+	"sliding-counter": func(q ratelimit.Quota, admitted []admission) bool {
+		w := q.Window.Microseconds()
+		for _, a := range admitted {
+			for _, from := range []int64{a.at, max(0, a.at+1-w), a.at - a.at%w} {
+				most := q.Limit // in an aligned window
+				if r := from % w; r > 0 {
+					most += q.Limit * (r - 1) / w
+				}
+				sum := int64(0)
+				for _, b := range admitted {
+					if from <= b.at && b.at < from+w {
+						sum += b.units
+					}
+				}
+				if sum > most {
+					return true
+				}
+			}
+		}
+		return false
+	},
 	"token-bucket": func(q ratelimit.Quota, admitted []admission) bool {
 		burst, w := q.Burst, q.Window.Microseconds()
 		if burst == 0 {

@@ -51,8 +51,8 @@ func define(s strategy) *strategy {
 	return &s
 }
 
-// Strategies are the names of the strategies, sorted: sliding-window, list, hash,
-// simple, token-bucket.
+// Strategies are the names of the strategies, sorted: hash, list, simple,
+// sliding-counter, sliding-window, token-bucket.
 func Strategies() []string {
 	var names []string
 	for _, s := range strategies {

@@ -77,7 +77,7 @@ func newThrottled(store throttled.GCRAStoreCtx, l limit) (*throttled.GCRARateLim
 		MaxBurst: l.units - 1,
 	})
 	if err == nil {
-		g.SetMaxCASAttemptsLimit(1000) // 10 are too few where many meet on a key: it fails the call
+		g.SetMaxCASAttemptsLimit(1 << 30) // 10 are too few where many meet on a key: it fails the call
 	}
 	return g, err
 }

@@ -29,6 +29,7 @@ local function use(s, q, at, n)
   local start = at - at % q.window
   if s.newest == start then
     local sum = s.used + n
+    s.renew = s.renew or s.used == 0 -- all was given back, and the expiry said so
     s.used, s.write = sum < 0 and 0 or sum > MAX_NUMBER and MAX_NUMBER or sum, true
   elseif n > 0 then
     s.newest, s.used, s.write, s.renew = start, n, true, true

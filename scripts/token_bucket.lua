@@ -110,6 +110,9 @@ local function use(s, q, at, n)
     end
     s.renew = true
   else
+    if full <= at then -- nothing was missing, and the expiry may say so
+      s.renew = true
+    end
     if full < at then
       full, part = at, 0
     end

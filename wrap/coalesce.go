@@ -27,7 +27,8 @@ const (
 // came: units are dealt out first come, first served, and a request with
 // AllOrNothing for which too little is left is passed over. That goes for Granted,
 // ReachedQuotas and Remaining, and for the times but these, which are as they stand
-// after the whole call: the ResetAfter of a token bucket; and the times told to a
+// after the whole call: all those of a sliding counter, where they depend on what
+// others used; the ResetAfter of a token bucket; and the times told to a
 // request that was not granted in full, or asked for nothing, while one behind it
 // was granted units of the same counter. So what is told to it is when to ask
 // again now that those have been granted.

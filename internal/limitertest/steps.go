@@ -15,11 +15,12 @@ import (
 
 // Strategies are the constructors of all strategies, by name.
 var Strategies = map[string]func(storage.Storage) ratelimit.Limiter{
-	"sliding-window": ratelimit.NewSlidingWindow,
-	"list":           func(s storage.Storage) ratelimit.Limiter { return ratelimit.NewListLimiter(s) },
-	"hash":           ratelimit.NewHashLimiter,
-	"simple":         ratelimit.NewSimpleLimiter,
-	"token-bucket":   ratelimit.NewTokenBucket,
+	"sliding-window":  ratelimit.NewSlidingWindow,
+	"list":            func(s storage.Storage) ratelimit.Limiter { return ratelimit.NewListLimiter(s) },
+	"hash":            ratelimit.NewHashLimiter,
+	"simple":          ratelimit.NewSimpleLimiter,
+	"sliding-counter": ratelimit.NewSlidingCounter,
+	"token-bucket":    ratelimit.NewTokenBucket,
 }
 
 // Start is the time of each script's first step. It lies on an edge of every
@@ -89,6 +90,23 @@ var Scripts = []Script{
 		{10*s + us, 1, 0, 10*s - us, 0},
 		{20 * s, 4, 3, never, 0},
 	}},
+	{"the previous window goes bit by bit", "sliding-counter", quota(10, 10*s, s), []Step{
+		{0, 10, 10, 0, 0},
+		{10*s - us, 1, 0, s + us, 0},
+		{10 * s, 1, 0, s, 0}, // the previous window counts in full: a unit goes each second
+		{11*s - us, 1, 0, us, 0},
+		{11 * s, 1, 1, 0, 0},
+		{11*s + us, 1, 0, s - us, 0},
+		{12 * s, 1, 1, 0, 0},
+		{15 * s, 5, 3, 5 * s, 0}, // 5 of the previous, 2 of this one
+		{20*s - us, 4, 4, 0, 0},  // 1 of the previous to the very end, 5 of this one
+		{20 * s, 1, 1, 0, 0},     // 9 of the previous
+		{20*s + us, 1, 0, 1111111 * us, 0},
+		{21111111 * us, 1, 0, us, 0}, // 9 × 8888889 / 10000000 is above 8
+		{21111112 * us, 1, 1, 0, 0},
+		{40*s - us, 0, 0, 0, 9},
+		{40 * s, 0, 0, 0, 10},
+	}},
 	{"a bucket is refilled all the time", "token-bucket", quota(3, 10*s, 2*s), []Step{
 		{0, 3, 3, 0, 0},
 		{3333332 * us, 1, 0, 2 * us, 0}, // a unit takes 10/3 s
@@ -130,6 +148,16 @@ var Scripts = []Script{
 		{29 * s, 2, 1, 11 * s, 0},
 		{40 * s, 2, 2, 0, 0},
 	}},
+	{"time does not go backwards", "sliding-counter", quota(2, 10*s, s), []Step{
+		{30 * s, 1, 1, 0, 1},
+		{29 * s, 2, 1, 21 * s, 0}, // counts at 30 s
+		{0, 1, 0, 45 * s, 0},
+		{45*s - us, 1, 0, us, 0},
+		{45 * s, 1, 1, 0, 0},
+		{42 * s, 1, 0, 8 * s, 0}, // in the newest window: 2 of the previous, and 1
+		{45*s + us, 1, 0, 5*s - us, 0},
+		{50 * s, 1, 1, 0, 0},
+	}},
 	{"time does not go backwards", "token-bucket", quota(2, 10*s, s), []Step{
 		{30 * s, 2, 2, 0, 0},
 		{0, 1, 0, 35 * s, 0},
@@ -154,7 +182,14 @@ var Scripts = []Script{
 	{"a limit of nothing", "list", quota(0, 10*s, s), []Step{{0, 1, 0, never, 0}}},
 	{"a limit of nothing", "hash", quota(0, 10*s, s), []Step{{0, 1, 0, never, 0}}},
 	{"a limit of nothing", "simple", quota(0, 10*s, s), []Step{{0, 1, 0, never, 0}}},
+	{"a limit of nothing", "sliding-counter", quota(0, 10*s, s), []Step{{0, 1, 0, never, 0}}},
 	{"a limit of nothing", "token-bucket", []ratelimit.Quota{{Window: 10 * s, Burst: 5}}, []Step{{0, 1, 0, never, 0}}},
+	{"an ordinary daily limit", "sliding-counter", quota(123_457, 24*time.Hour, time.Hour), []Step{
+		{0, 123_457, 123_457, 0, 0},
+		{24*time.Hour + 699_838*us, 1, 0, us, 0}, // 86,400,000,000 / 123,457 = 699,838.8… µs
+		{24*time.Hour + 699_839*us, 1, 1, 0, 0},
+		{48 * time.Hour, 123_457, 123_456, 48 * time.Hour, 0},
+	}},
 	{"an ordinary daily limit", "token-bucket", quota(123_457, 24*time.Hour, time.Hour), []Step{
 		{0, 123_457, 123_457, 0, 0},
 		{699_838 * us, 1, 0, us, 0}, // 86,400,000,000 / 123,457 = 699,838.8… µs

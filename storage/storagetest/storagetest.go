@@ -23,7 +23,7 @@
 //     as soon as it returns, and the counters stay.
 //   - Concurrent: 16 goroutines are granted the limit, to the unit.
 //
-// The cases use the five strategies through their public constructors and, but
+// The cases use the six strategies through their public constructors and, but
 // for the sake of the clock, bring their own times: nearly nothing sleeps. A
 // storage whose calls get into each other's way may fail some with
 // [storage.ErrUnavailable]; the cases with many goroutines then ask again, a
