@@ -12,6 +12,7 @@ import (
 
 	"github.com/granule-limits/ratelimit"
 	"github.com/granule-limits/ratelimit/httplimit"
+	"github.com/granule-limits/ratelimit/internal/limitertest"
 	"github.com/granule-limits/ratelimit/internal/teststore"
 	"github.com/granule-limits/ratelimit/storage"
 	"github.com/granule-limits/ratelimit/storage/memory"
@@ -96,14 +97,7 @@ func TestRateLimitWithoutStates(t *testing.T) {
 // The fields over minutes of real use: with every strategy and storage a client
 // that waits as long as it is told is let in.
 func TestRateLimitIsTrue(t *testing.T) {
-	strategies := map[string]func(storage.Storage) ratelimit.Limiter{
-		"sliding-window": ratelimit.NewSlidingWindow,
-		"simple":         ratelimit.NewSimpleLimiter,
-		"token-bucket":   ratelimit.NewTokenBucket,
-		"list":           func(s storage.Storage) ratelimit.Limiter { return ratelimit.NewListLimiter(s) },
-		"hash":           ratelimit.NewHashLimiter,
-	}
-	for name, strategy := range strategies {
+	for name, strategy := range limitertest.Strategies {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPolicy(t, "p", strategy(memory.New()), ratelimit.Per(3, 10*time.Second), ratelimit.PerMinute(10))

@@ -356,7 +356,7 @@ func TestLocalShares(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		instances := rapid.IntRange(1, 9).Draw(rt, "instances")
 		limit, burst := rapid.Int64Range(0, 40).Draw(rt, "limit"), rapid.Int64Range(0, 40).Draw(rt, "burst")
-		strategy := rapid.SampledFrom([]string{"sliding-window", "list", "hash", "simple", "token-bucket"}).Draw(rt, "strategy")
+		strategy := rapid.SampledFrom(ratelimit.Strategies()).Draw(rt, "strategy")
 		granted := int64(0)
 		for range instances {
 			p := newPrimary()

@@ -93,15 +93,6 @@ func openStore(redisAddr string) (store storage.Storage, closeStore func() error
 	return store, client.Close, err
 }
 
-// strategies are all that there are, by the names that the page gives them.
-var strategies = map[string]func(storage.Storage) ratelimit.Limiter{
-	"sliding-window": ratelimit.NewSlidingWindow,
-	"list":           func(s storage.Storage) ratelimit.Limiter { return ratelimit.NewListLimiter(s) },
-	"hash":           ratelimit.NewHashLimiter,
-	"simple":         ratelimit.NewSimpleLimiter,
-	"token-bucket":   ratelimit.NewTokenBucket,
-}
-
 //go:embed page.html
 var page []byte
 
@@ -110,8 +101,12 @@ var page []byte
 func newHandler(store storage.Storage, quota ratelimit.Quota) (http.Handler, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(page) })
-	for name, newLimiter := range strategies {
-		policy, err := ratelimit.NewPolicy(name, newLimiter(store), quota)
+	for _, name := range ratelimit.Strategies() {
+		limiter, err := ratelimit.NewLimiter(name, store)
+		if err != nil {
+			return nil, err
+		}
+		policy, err := ratelimit.NewPolicy(name, limiter, quota)
 		if err != nil {
 			return nil, err
 		}

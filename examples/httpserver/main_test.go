@@ -37,7 +37,7 @@ func TestLimited(t *testing.T) {
 
 func testLimited(t *testing.T, store storage.Storage) {
 	const limit = 5
-	for name := range strategies {
+	for _, name := range ratelimit.Strategies() {
 		t.Run(name, func(t *testing.T) {
 			// A day, so that nothing comes free while the test runs.
 			url := serve(t, store, ratelimit.PerDay(limit)) + "/hello/" + name

@@ -25,7 +25,7 @@ var screenshot = flag.Bool("screenshot", false, "write docs/httpserver.png")
 // the server did.
 func TestPage(t *testing.T) {
 	const limit, count = 5, 12
-	for name := range strategies {
+	for _, name := range ratelimit.Strategies() {
 		t.Run(name, func(t *testing.T) {
 			url := serve(t, memory.New(), ratelimit.PerDay(limit))
 			// Virtual time goes on only while the network is idle: its 20 seconds are more
