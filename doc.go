@@ -36,8 +36,9 @@
 //
 // Package storage/memory keeps counters in this process; package
 // storage/redisstore in a Redis that many processes share. Each call is one
-// atomic step: a script in Redis, a few locks in memory. Package storage is the
-// contract, for storages of your own.
+// atomic step: a script in Redis, a few locks in memory. Module
+// storage/dynamostore has one in DynamoDB. Package storage is the contract, for
+// storages of your own.
 //
 // # Time
 //

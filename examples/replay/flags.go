@@ -17,17 +17,22 @@ import (
 )
 
 // A strategy is a way to count, by the name that -strategy knows it by.
-type strategy struct {
-	name string
-	open func(storage.Storage) ratelimit.Limiter
-}
+type strategy struct{ name string }
 
-var strategies = []strategy{
-	{"sliding-window", ratelimit.NewSlidingWindow},
-	{"list", func(s storage.Storage) ratelimit.Limiter { return ratelimit.NewListLimiter(s) }},
-	{"hash", ratelimit.NewHashLimiter},
-	{"simple", ratelimit.NewSimpleLimiter},
-	{"token-bucket", ratelimit.NewTokenBucket},
+// strategies are all that the library has.
+var strategies = func() (all []strategy) {
+	for _, name := range ratelimit.Strategies() {
+		all = append(all, strategy{name})
+	}
+	return all
+}()
+
+func (s strategy) open(store storage.Storage) ratelimit.Limiter {
+	limiter, err := ratelimit.NewLimiter(s.name, store)
+	if err != nil {
+		panic(err) // the library knows the name no more that it gave
+	}
+	return limiter
 }
 
 // allStrategies is the name that stands for all of them.

@@ -44,7 +44,7 @@ func TestBadFlags(t *testing.T) {
 		{"", "-limit is missing: how many requests a window"},
 		{"-limit -1", "-limit -1 is negative"},
 		{"-limit ten", `invalid value "ten" for flag -limit: parse error`},
-		{"-limit 1 -strategy leaky", `-strategy "leaky" is not one of sliding-window, list, hash, simple, token-bucket, all`},
+		{"-limit 1 -strategy leaky", `-strategy "leaky" is not one of ` + strings.Join(ratelimit.Strategies(), ", ") + ", all"},
 		{"-limit 1 -key user", `-key "user" is not one of ip, path, ip+path`},
 		{"-limit 1 -window 10", `invalid value "10" for flag -window: parse error`},
 		{"-limit 1 -window 0s", "ratelimit: invalid quota: Window 0s is under 1ms"},

@@ -108,13 +108,13 @@ func writeTable(w io.Writer, c *config, results []result) error {
 	var b strings.Builder
 	r := results[0]
 	fmt.Fprintf(&b, "%s\n%d requests, %d keys, %d malformed lines\n\n", describe(c), r.Requests, r.Keys, r.Malformed)
-	fmt.Fprintf(&b, "%-14s  %8s  %8s  %6s  %12s  most limited\n", "strategy", "admitted", "refused", "", "limited keys")
+	fmt.Fprintf(&b, "%-15s  %8s  %8s  %6s  %12s  most limited\n", "strategy", "admitted", "refused", "", "limited keys")
 	for _, r := range results {
 		most := "-"
 		if len(r.Top) > 0 {
 			most = fmt.Sprintf("%s, %d of %d refused", printable(r.Top[0].Key), r.Top[0].Refused, r.Top[0].Requests)
 		}
-		fmt.Fprintf(&b, "%-14s  %8d  %8d  %6s  %12d  %s\n", r.Strategy, r.Admitted, r.Refused, percent(r), r.LimitedKeys, most)
+		fmt.Fprintf(&b, "%-15s  %8d  %8d  %6s  %12d  %s\n", r.Strategy, r.Admitted, r.Refused, percent(r), r.LimitedKeys, most)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
