@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/granule-limits/ratelimit"
+	"github.com/granule-limits/ratelimit/internal/settle"
 )
 
 // ReadFile reads a file of limits, as Parse does. Errors name the file.
@@ -66,9 +67,9 @@ func (f *File) Source(resource string) ratelimit.QuotaSource { return f.table.So
 func (f *File) Reload() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	info, err := os.Stat(f.path) // before reading: what changes meanwhile is read again
+	info, err := f.stat() // before reading: what changes meanwhile is read again
 	if err != nil {
-		return fmt.Errorf("limits: %w", err)
+		return err
 	}
 	f.read = info
 	list, err := ReadFile(f.path)
@@ -89,51 +90,28 @@ func (f *File) Watch(ctx context.Context, every time.Duration, told func(error))
 	if every <= 0 {
 		return fmt.Errorf("limits: File.Watch: the interval %v is not above zero", every)
 	}
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	w := watch{file: f, told: told, seen: f.lastRead()}
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
-			w.look()
-		}
+	return settle.Watch[os.FileInfo]{
+		Every: every,
+		Stat:  f.stat,
+		Same:  same,
+		Read:  f.lastRead,
+		Load:  f.Reload,
+		Told:  told,
+	}.Run(ctx)
+}
+
+func (f *File) stat() (os.FileInfo, error) {
+	info, err := os.Stat(f.path)
+	if err != nil {
+		return nil, fmt.Errorf("limits: %w", err)
 	}
+	return info, nil
 }
 
 func (f *File) lastRead() os.FileInfo {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.read
-}
-
-// A watch is what a Watch has seen of the file.
-type watch struct {
-	file *File
-	told func(error)
-	seen os.FileInfo // at the look before; nil: the file was not there
-}
-
-func (w *watch) look() {
-	info, err := os.Stat(w.file.path)
-	before := w.seen
-	w.seen = info
-	switch {
-	case err != nil:
-		w.seen = nil
-		if before != nil {
-			w.tell(fmt.Errorf("limits: %w", err))
-		}
-	case same(info, before) && !same(info, w.file.lastRead()):
-		w.tell(w.file.Reload())
-	}
-}
-
-func (w *watch) tell(err error) {
-	if w.told != nil {
-		w.told(err)
-	}
 }
 
 func same(a, b os.FileInfo) bool {

@@ -1,16 +1,13 @@
 package limits
 
 import (
-	"errors"
 	"fmt"
 	"math"
-	"strconv"
 	"time"
 	"unicode/utf8"
 
-	"github.com/goccy/go-yaml/ast"
-
 	"github.com/granule-limits/ratelimit"
+	"github.com/granule-limits/ratelimit/internal/strictyaml"
 )
 
 // MaxFileSize is how many bytes of limits are read, from a file or by Parse: room
@@ -40,7 +37,7 @@ func Parse(data []byte) ([]Limit, error) {
 	if !utf8.Valid(data) {
 		return nil, fmt.Errorf("%w: the text is not UTF-8", ErrInvalidLimit)
 	}
-	root, err := parseYAML(string(data))
+	root, err := strictyaml.Parse(string(data))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidLimit, err)
 	}
@@ -51,12 +48,12 @@ func Parse(data []byte) ([]Limit, error) {
 	return list, nil
 }
 
-func readFile(root value) ([]Limit, error) {
-	fields, err := root.fields("limits")
+func readFile(root strictyaml.Value) ([]Limit, error) {
+	fields, _, err := root.Fields("limits")
 	if err != nil {
 		return nil, err
 	}
-	entries, err := fields.need("limits").list()
+	entries, err := fields.Need("limits").List()
 	if err != nil {
 		return nil, err
 	}
@@ -69,12 +66,12 @@ func readFile(root value) ([]Limit, error) {
 			return nil, err
 		}
 		if err := l.Validate(); err != nil {
-			return nil, entry.fault(reason(err))
+			return nil, entry.Fault(reason(err))
 		}
 		if line := lines[id{l.Resource, l.Account}]; line > 0 {
-			return nil, entry.fault(fmt.Sprintf("%s is there already, in line %d", l.id(), line))
+			return nil, entry.Fault(fmt.Sprintf("%s is there already, in line %d", l.id(), line))
 		}
-		lines[id{l.Resource, l.Account}] = entry.line()
+		lines[id{l.Resource, l.Account}] = entry.Line()
 		list = append(list, l)
 	}
 	return list, nil
@@ -85,21 +82,21 @@ func reason(err error) string {
 	return err.Error()[len(ErrInvalidLimit.Error()+": "):]
 }
 
-func readLimit(entry value) (Limit, error) {
-	fields, err := entry.fields("resourceName", "accountId", "limit", "windowSec", "quotas")
+func readLimit(entry strictyaml.Value) (Limit, error) {
+	fields, _, err := entry.Fields("resourceName", "accountId", "limit", "windowSec", "quotas")
 	if err != nil {
 		return Limit{}, err
 	}
 	var l Limit
-	if l.Resource, err = fields.need("resourceName").text(); err != nil {
+	if l.Resource, err = fields.Need("resourceName").Text(); err != nil {
 		return Limit{}, err
 	}
-	if account, ok := fields.get("accountId"); ok {
-		if l.Account, err = account.text(); err != nil {
+	if account, ok := fields.Get("accountId"); ok {
+		if l.Account, err = account.Text(); err != nil {
 			return Limit{}, err
 		}
 		if l.Account == "" {
-			return Limit{}, account.fault("is empty: leave it out for the default of the resource")
+			return Limit{}, account.Fault("is empty: leave it out for the default of the resource")
 		}
 	}
 	l.Quotas, err = readQuotas(fields)
@@ -107,18 +104,18 @@ func readLimit(entry value) (Limit, error) {
 }
 
 // readQuotas reads either form: a limit and its windowSec, or quotas.
-func readQuotas(fields fields) ([]ratelimit.Quota, error) {
-	several, ok := fields.get("quotas")
+func readQuotas(fields strictyaml.Fields) ([]ratelimit.Quota, error) {
+	several, ok := fields.Get("quotas")
 	if !ok {
 		q, err := readPlain(fields)
 		return []ratelimit.Quota{q}, err
 	}
 	for _, name := range []string{"limit", "windowSec"} {
-		if v, ok := fields.get(name); ok {
-			return nil, v.fault("stands beside quotas: use one or the other")
+		if v, ok := fields.Get(name); ok {
+			return nil, v.Fault("stands beside quotas: use one or the other")
 		}
 	}
-	list, err := several.list()
+	list, err := several.List()
 	if err != nil {
 		return nil, err
 	}
@@ -133,95 +130,60 @@ func readQuotas(fields fields) ([]ratelimit.Quota, error) {
 	return quotas, nil
 }
 
-func readPlain(fields fields) (q ratelimit.Quota, err error) {
-	if q.Limit, err = fields.need("limit").whole(); err != nil {
+func readPlain(fields strictyaml.Fields) (q ratelimit.Quota, err error) {
+	if q.Limit, err = fields.Need("limit").Whole(); err != nil {
 		return q, err
 	}
-	window := fields.need("windowSec")
-	seconds, err := window.whole()
+	window := fields.Need("windowSec")
+	seconds, err := window.Whole()
 	if err != nil {
 		return q, err
 	}
 	if seconds > math.MaxInt64/int64(time.Second) {
-		return q, window.fault(fmt.Sprintf("%d is more than 71 years", seconds))
+		return q, window.Fault(fmt.Sprintf("%d is more than 71 years", seconds))
 	}
 	q.Window = time.Duration(seconds) * time.Second
-	return q, window.valid(q)
+	return q, valid(window, q)
 }
 
-func readQuota(v value) (q ratelimit.Quota, err error) {
-	fields, err := v.fields("limit", "window", "granularity", "burst", "name", "prefixOverride")
+func readQuota(v strictyaml.Value) (q ratelimit.Quota, err error) {
+	fields, _, err := v.Fields("limit", "window", "granularity", "burst", "name", "prefixOverride")
 	if err != nil {
 		return q, err
 	}
-	if q.Limit, err = fields.need("limit").whole(); err != nil {
+	if q.Limit, err = fields.Need("limit").Whole(); err != nil {
 		return q, err
 	}
-	if q.Window, err = fields.need("window").duration(); err != nil {
+	if q.Window, err = fields.Need("window").Duration(); err != nil {
 		return q, err
 	}
-	if g, ok := fields.get("granularity"); ok {
-		if q.Granularity, err = g.duration(); err != nil {
+	if g, ok := fields.Get("granularity"); ok {
+		if q.Granularity, err = g.Duration(); err != nil {
 			return q, err
 		}
 	}
-	if b, ok := fields.get("burst"); ok {
-		if q.Burst, err = b.whole(); err != nil {
+	if b, ok := fields.Get("burst"); ok {
+		if q.Burst, err = b.Whole(); err != nil {
 			return q, err
 		}
 	}
-	if n, ok := fields.get("name"); ok {
-		if q.Name, err = n.text(); err != nil {
+	if n, ok := fields.Get("name"); ok {
+		if q.Name, err = n.Text(); err != nil {
 			return q, err
 		}
 	}
-	if p, ok := fields.get("prefixOverride"); ok {
-		if q.PrefixOverride, err = p.text(); err != nil {
+	if p, ok := fields.Get("prefixOverride"); ok {
+		if q.PrefixOverride, err = p.Text(); err != nil {
 			return q, err
 		}
 	}
-	return q, v.valid(q)
+	return q, valid(v, q)
 }
 
 // valid refuses a quota at the place where it, or its window, stands.
-func (v value) valid(q ratelimit.Quota) error {
+func valid(v strictyaml.Value, q ratelimit.Quota) error {
 	if err := q.Validate(); err != nil {
-		return v.fault(err.Error())
+		return v.Fault(err.Error())
 	}
 	return nil
-}
-
-// whole reads a number that is written in decimal digits and nothing else: 010,
-// 0x10, 1_000 and 1e3 mean different numbers to different readers.
-func (v value) whole() (int64, error) {
-	if v.node == nil {
-		return 0, v.fault("is missing")
-	}
-	text := v.node.GetToken().Value
-	_, isNumber := v.node.(*ast.IntegerNode)
-	n, err := strconv.ParseInt(text, 10, 64)
-	switch {
-	case errors.Is(err, strconv.ErrRange):
-		return 0, v.fault(fmt.Sprintf("%s is out of range", text))
-	case !isNumber || err != nil || text != strconv.FormatInt(n, 10):
-		return 0, v.fault(fmt.Sprintf("%s is not a whole number in plain digits", v.quoted()))
-	case n < 0:
-		return 0, v.fault(fmt.Sprintf("%d is negative", n))
-	}
-	return n, nil
-}
-
-func (v value) duration() (time.Duration, error) {
-	text, err := v.text()
-	if err != nil {
-		return 0, err
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		return 0, v.fault(fmt.Sprintf("%q is not a duration such as 30s, 5m or 24h", text))
-	}
-	if d <= 0 {
-		return 0, v.fault(fmt.Sprintf("%s is not above zero", text))
-	}
-	return d, nil
 }

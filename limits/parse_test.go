@@ -187,7 +187,7 @@ func TestParseHostile(t *testing.T) {
 	} {
 		_, err := limits.Parse([]byte(text))
 		require.ErrorIs(t, err, limits.ErrInvalidLimit, name)
-		require.Regexp(t, "nested more than 16 deep|more than 64 fields|not allowed", err.Error(), name)
+		require.Regexp(t, "nested more than 32 deep|more than 64 fields|not allowed", err.Error(), name)
 	}
 }
 
