@@ -19,6 +19,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/granule-limits/ratelimit/internal/rediscall"
 	"github.com/granule-limits/ratelimit/storage"
 )
 
@@ -205,27 +206,13 @@ func (s *Store) hash(script *storage.Script) *string {
 	return h.(*string)
 }
 
-// send sends a command and waits for its answer or the end of the context: by
-// itself go-redis looks at neither a deadline nor a cancellation while it reads.
-// A command that is given up on is left to the client's own time limits.
+// send sends a command, and tells of one that failed what became of it.
 func (s *Store) send(ctx context.Context, cmd redis.Cmder, t *ticket) (outcome, error) {
-	done := make(chan error, 1)
-	go func() { done <- s.client.Process(ctx, cmd) }()
-	var err error
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
-	if err == nil {
+	err := rediscall.Do(ctx, s.client, cmd)
+	switch {
+	case err == nil:
 		return 0, nil
-	}
-	if cluster, ok := s.client.(interface{ ReloadState(ctx context.Context) }); ok && isConnection(err) {
-		// A replica may have taken over. The client looks for it by itself only when it
-		// may send a command again.
-		cluster.ReloadState(ctx)
-	}
-	if t != nil && t.takeBack() {
+	case t != nil && t.takeBack():
 		return unsent, err
 	}
 	return outcomeOf(err), err

@@ -6,13 +6,11 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"errors"
-	"io"
-	"net"
-	"slices"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/granule-limits/ratelimit/internal/rediscall"
 	"github.com/granule-limits/ratelimit/storage"
 )
 
@@ -74,10 +72,8 @@ func (s *Store) run(ctx context.Context, sc script, keys []string, args ...any) 
 	return reply, nil
 }
 
-// send sends a command and waits for its answer or the end of the context: by
-// itself go-redis looks at neither a deadline nor a cancellation while it reads. It
-// tells how many times the bytes may have left, and sees to it that after it has
-// returned they do not any more.
+// send sends a command. It tells how many times the bytes may have left, and sees to
+// it that after it has returned they do not any more.
 func (s *Store) send(ctx context.Context, name, text string, keys []string, args []any) ([]any, int, error) {
 	t := &ticket{text: text}
 	all := append(make([]any, 0, 3+len(keys)+len(args)), name, t, len(keys))
@@ -85,22 +81,12 @@ func (s *Store) send(ctx context.Context, name, text string, keys []string, args
 		all = append(all, k)
 	}
 	cmd := redis.NewSliceCmd(ctx, append(all, args...)...)
-	done := make(chan error, 1)
-	go func() { done <- s.client.Process(ctx, cmd) }()
-	var err error
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
+	err := rediscall.Do(ctx, s.client, cmd)
 	sent := t.takeBack()
-	if err == nil {
-		return cmd.Val(), sent, nil
+	if err != nil {
+		return nil, sent, err
 	}
-	if cluster, ok := s.client.(interface{ ReloadState(ctx context.Context) }); ok && isConnection(err) {
-		cluster.ReloadState(ctx) // a replica may have taken over
-	}
-	return nil, sent, err
+	return cmd.Val(), sent, nil
 }
 
 // A ticket is an argument of a command that knows whether the command was sent:
@@ -133,24 +119,15 @@ func (t *ticket) takeBack() (sent int) {
 	return t.sent
 }
 
-// passing are the answers of a server that did not execute the command and may
-// soon: it loads, it fails over, it is busy or full.
-var passing = []string{
-	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "OOM", "NOREPLICAS", "MISCONF",
-	"max number of clients", "MOVED", "ASK",
-}
-
-// failure is the error that a caller gets. Of an answer only the code is looked at:
-// servers put more behind it. An answer to a command that was sent before says
-// nothing of what became of it then.
+// failure is the error that a caller gets. An answer to a command that was sent
+// before says nothing of what became of it then.
 func failure(err error, sent int) error {
-	var answer redis.Error
-	isAnswer := errors.As(err, &answer)
-	isPassing := isAnswer && slices.ContainsFunc(passing, func(code string) bool { return redis.HasErrorPrefix(answer, code) })
+	isAnswer, passes := rediscall.Answer(err)
+	moves := redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") // more often than the client follows
 	switch {
-	case sent == 0, isPassing && sent == 1:
+	case sent == 0, (passes || moves) && sent == 1:
 		return &storeError{storage.ErrUnavailable, err}
-	case !isPassing && !isConnection(err): // or an answer that no script of ours gives
+	case isAnswer && !passes && !moves, !isAnswer && !isConnection(err): // or an answer that no script of ours gives
 		return &storeError{storage.ErrMisconfigured, err}
 	}
 	return &storeError{storage.ErrIndeterminate, err}
@@ -172,8 +149,5 @@ func unchanged(err error) error {
 }
 
 func isConnection(err error) bool {
-	var network net.Error
-	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, errTakenBack) ||
-		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	return rediscall.IsConnection(err) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, errTakenBack)
 }

@@ -1,0 +1,63 @@
+// Package rediscall is what the stores on Redis have in common: to wait for a
+// command no longer than its context lasts, and to tell what a failure says.
+package rediscall
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A Client is what sends commands.
+type Client interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
+// Do sends a command and waits for its answer or the end of the context: by itself
+// go-redis looks at neither a deadline nor a cancellation while it reads. A command
+// that is given up on is left to the client's own time limits, and may still be sent.
+func Do(ctx context.Context, client Client, cmd redis.Cmder) error {
+	done := make(chan error, 1)
+	go func() { done <- client.Process(ctx, cmd) }()
+	var err error
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if cluster, ok := client.(interface{ ReloadState(ctx context.Context) }); ok && IsConnection(err) {
+		// A replica may have taken over. The client looks for it by itself only when it
+		// may send a command again.
+		cluster.ReloadState(ctx)
+	}
+	return err
+}
+
+// IsConnection tells whether it was the connection that failed, or the time that
+// ended, and not the server that answered.
+func IsConnection(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// passing are the answers of a server that did not execute the command and may
+// soon: it loads, it fails over, it is busy or full.
+var passing = []string{
+	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "OOM", "NOREPLICAS", "MISCONF",
+	"max number of clients", "EXECABORT",
+}
+
+// Answer tells whether an error is a server's answer, and whether that will pass.
+// Only the code is looked at: servers put more behind it.
+func Answer(err error) (isAnswer, passes bool) {
+	var answer redis.Error
+	if !errors.As(err, &answer) {
+		return false, false
+	}
+	return true, slices.ContainsFunc(passing, func(code string) bool { return redis.HasErrorPrefix(answer, code) })
+}
