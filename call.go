@@ -37,7 +37,7 @@ func newCall(op storage.Op) *call {
 	return c
 }
 
-// free gives the call back, without the caller's strings in it.
+// free gives the call back, without the prefixes in it.
 func (c *call) free() {
 	clear(c.cells)
 	clear(c.Requests)

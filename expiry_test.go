@@ -229,6 +229,28 @@ func TestExpiryAfterGivingBack(t *testing.T) {
 	}
 }
 
+// What was repaired has the whole slack: uses that follow do not move the expiry
+// for an eighth of a window.
+func TestExpiryAfterRepair(t *testing.T) {
+	client, store := expiryStore(t, redistest.Start(t), 0)
+	for name, open := range limitertest.Strategies {
+		p, err := ratelimit.NewPolicy("p", open(store), ratelimit.PerHour(10))
+		require.NoError(t, err)
+		_, err = p.Allow(t.Context(), "a")
+		require.NoError(t, err)
+		key := client.Keys(t.Context(), "*").Val()[0]
+		for field := range client.HGetAll(t.Context(), key).Val() {
+			require.NoError(t, client.HSet(t.Context(), key, field, "x").Err())
+		}
+		d, err := p.Allow(t.Context(), "a")
+		require.NoError(t, err)
+		require.False(t, d.Allowed, name)
+		ttl := client.PTTL(t.Context(), key).Val()
+		require.InDelta(t, d.ResetAfter+time.Hour/8, ttl, float64(10*time.Second), name)
+		require.NoError(t, client.FlushDB(t.Context()).Err())
+	}
+}
+
 // Where calls brought their own time, at most an hour longer than the longest
 // that an answer named.
 func TestExpiryOwnTime(t *testing.T) {

@@ -68,7 +68,8 @@ while ARGV[a] do
       if count > 0 then
         use(s, q, now, count)
         local _, _, reset_at = look(s, q, now)
-        save(s, (reset_at - now - (reset_at - now) % 1000) / 1000 + grace)
+        local keep = reset_at - now + (q.window - q.window % 8) / 8
+        save(s, (keep - keep % 1000) / 1000 + grace)
       end
       q.s = s
     end
@@ -125,7 +126,7 @@ for i = 1, k do
     if left < burst then
       next_after = next_at - now
     end
-    local keep = reset_after + q.window / 8
+    local keep = reset_after + (q.window - q.window % 8) / 8
     if s.keep < keep then
       s.keep = keep
     end

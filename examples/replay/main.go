@@ -42,7 +42,7 @@
 //	top           the ten keys with the most refusals, then by key:
 //	              a list of {"key", "refused", "requests"}
 //
-// and with -strategy all a list of five such objects, each of which begins with
+// and with -strategy all a list of such objects, each of which begins with
 // the name of its "strategy".
 //
 // # Redis

@@ -194,7 +194,7 @@ func readRealLog(t *testing.T) []byte {
 }
 
 // The main job on a real log: memory, Redis and the slow count agree, for all
-// five strategies.
+// six strategies.
 func TestRealLog(t *testing.T) {
 	text := readRealLog(t)
 	for _, tt := range []struct {
