@@ -30,64 +30,68 @@ type Strategy struct {
 
 // Step executes a call; it is the Step of the strategy's storage.Script.
 func (f *Strategy) Step(c *storage.Call, states []*storage.State) (changed bool) {
-	healed := c.OwnClock && f.heal(c, states)
 	if len(states) == 1 && c.Op == storage.CheckAndUse && !c.Together {
-		return f.stepOne(c, states[0]) || healed
+		return f.stepOne(c, states[0])
 	}
-	if c.Op == storage.Check || c.Together && c.Op == storage.CheckAndUse {
-		granted := f.look(c, states)
-		if c.Together && !granted {
-			for i := range c.Requests {
-				c.Requests[i].Granted = 0
-			}
-		}
-		if c.Op == storage.Check || !granted {
-			return healed // each request keeps the answer that it found
-		}
-	}
+	healed := c.OwnClock && f.healAll(c, states)
 	used := false
-	rest := states
-	for i := range c.Requests {
-		r := &c.Requests[i]
-		mine := rest[:len(r.Cells)]
-		rest = rest[len(r.Cells):]
-		if c.Op == storage.CheckAndUse && !c.Together {
-			f.grant(c, r, mine)
-		}
-		if r.Granted != 0 {
-			f.use(c, r, mine)
-			used = true
-		}
+	if c.Op == storage.CheckAndUse && !c.Together {
+		used = f.takeAll(c, states)
+	} else if c.Op == storage.Use || f.tryAll(c, states) && c.Op == storage.CheckAndUse {
+		used = f.useAll(c, states)
 	}
-	for i := range c.Requests { // how the counters stand after everything the call recorded
-		r := &c.Requests[i]
-		f.report(c, r, states[:len(r.Cells)])
-		states = states[len(r.Cells):]
+	if used || c.Op == storage.Use {
+		f.reportAll(c, states)
 	}
 	return used || healed
 }
 
-// stepOne is the rest of Step for the commonest call: one counter that is checked
-// and used. Without the loops a decision in memory takes a seventh less.
-func (f *Strategy) stepOne(c *storage.Call, s *storage.State) (used bool) {
+// stepOne is Step for the commonest call: one counter that is checked and used.
+// Without the loops a decision in memory takes a seventh less.
+func (f *Strategy) stepOne(c *storage.Call, s *storage.State) (changed bool) {
 	r := &c.Requests[0]
 	cell := &r.Cells[0]
-	left := f.left(c, cell, *s)
+	if c.OwnClock && ahead(c, cell, *s) {
+		f.heal(c, cell, s)
+		changed = true
+	}
+	at := stamp(c, *s)
+	left := f.look(c, cell, *s, at)
 	r.Granted, cell.Reached = min(r.Requested, left), left < r.Requested
 	if r.AllOrNothing && cell.Reached {
 		r.Granted = 0
 	}
 	if r.Granted > 0 {
-		*s = f.Use(*s, cell, stamp(c, *s), r.Granted)
+		*s = f.Use(*s, cell, at, r.Granted)
+		f.look(c, cell, *s, at)
+		changed = true
 	}
-	f.stand(c, r, cell, *s)
-	return r.Granted > 0
+	if cell.Reached {
+		cell.RetryAfter = f.retryAfter(c, cell, *s, r.Requested)
+	}
+	return changed
 }
 
-// look decides all requests and records nothing, and tells whether all were
-// granted in full. That they see each other's grants needs copies of the states
-// that they share.
-func (f *Strategy) look(c *storage.Call, states []*storage.State) (granted bool) {
+// takeAll decides the requests in order, and records each before the next, and
+// tells whether there was anything to record.
+func (f *Strategy) takeAll(c *storage.Call, states []*storage.State) (used bool) {
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		mine := states[:len(r.Cells)]
+		states = states[len(r.Cells):]
+		f.decide(c, r, mine)
+		if r.Granted > 0 {
+			f.use(c, r, mine)
+			used = true
+		}
+	}
+	return used
+}
+
+// tryAll decides the requests in order and records nothing, and tells whether all
+// were granted in full. That they see each other's grants needs copies of the
+// states that they share.
+func (f *Strategy) tryAll(c *storage.Call, states []*storage.State) (granted bool) {
 	var copies map[*storage.State]bool
 	if anyShared(states) {
 		states, copies = copyShared(states)
@@ -97,8 +101,7 @@ func (f *Strategy) look(c *storage.Call, states []*storage.State) (granted bool)
 		r := &c.Requests[i]
 		mine := states[:len(r.Cells)]
 		states = states[len(r.Cells):]
-		f.grant(c, r, mine)
-		f.report(c, r, mine)
+		f.decide(c, r, mine)
 		granted = granted && r.Granted == r.Requested
 		for j, s := range mine {
 			if copies[s] && r.Granted > 0 {
@@ -106,22 +109,57 @@ func (f *Strategy) look(c *storage.Call, states []*storage.State) (granted bool)
 			}
 		}
 	}
+	if c.Together && !granted {
+		for i := range c.Requests { // each keeps the rest of the answer that it found
+			c.Requests[i].Granted = 0
+		}
+	}
 	return granted
 }
 
-// grant decides one request. A quota is reached when it has less left than the
-// quotas before it left of the request.
-func (f *Strategy) grant(c *storage.Call, r *storage.Request, states []*storage.State) {
+// useAll records what is granted, and tells whether that was anything.
+func (f *Strategy) useAll(c *storage.Call, states []*storage.State) (used bool) {
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		if r.Granted != 0 {
+			f.use(c, r, states[:len(r.Cells)])
+			used = true
+		}
+		states = states[len(r.Cells):]
+	}
+	return used
+}
+
+// reportAll tells how the counters stand after everything the call recorded.
+func (f *Strategy) reportAll(c *storage.Call, states []*storage.State) {
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		for j := range r.Cells {
+			cell, s := &r.Cells[j], *states[j]
+			f.look(c, cell, s, stamp(c, s))
+			if c.Op == storage.Use {
+				cell.Reached = false
+			}
+		}
+		f.retry(c, r, states)
+		states = states[len(r.Cells):]
+	}
+}
+
+// decide decides one request, and tells how its counters stand. A quota is reached
+// when it has less left than the quotas before it left of the request.
+func (f *Strategy) decide(c *storage.Call, r *storage.Request, states []*storage.State) {
 	r.Granted = r.Requested
-	for i, s := range states {
-		cell := &r.Cells[i]
-		left := f.left(c, cell, *s)
+	for i := range r.Cells {
+		cell, s := &r.Cells[i], *states[i]
+		left := f.look(c, cell, s, stamp(c, s))
 		cell.Reached = left < r.Granted
 		r.Granted = min(r.Granted, left)
 	}
 	if r.AllOrNothing && r.Granted < r.Requested {
 		r.Granted = 0
 	}
+	f.retry(c, r, states)
 }
 
 func (f *Strategy) use(c *storage.Call, r *storage.Request, states []*storage.State) {
@@ -135,45 +173,40 @@ func (f *Strategy) use(c *storage.Call, r *storage.Request, states []*storage.St
 	}
 }
 
-// left is how many units a counter has left.
-func (f *Strategy) left(c *storage.Call, cell *storage.Cell, s storage.State) int64 {
-	used, _, _ := f.Look(s, cell, stamp(c, s))
-	return max(0, cell.Burst-used)
-}
-
-// report tells how the counters of a request stand.
-func (f *Strategy) report(c *storage.Call, r *storage.Request, states []*storage.State) {
-	for i, s := range states {
-		f.stand(c, r, &r.Cells[i], *s)
-	}
-}
-
-// stand tells how one counter stands. What was granted in full has nothing to
-// retry.
-func (f *Strategy) stand(c *storage.Call, r *storage.Request, cell *storage.Cell, s storage.State) {
-	at, want := stamp(c, s), r.Requested
+// look tells how one counter stands, and what it has left. RetryAfter is for retry
+// to tell.
+func (f *Strategy) look(c *storage.Call, cell *storage.Cell, s storage.State, at int64) (left int64) {
 	used, nextAt, resetAt := f.Look(s, cell, at)
-	left := max(0, cell.Burst-used)
+	left = max(0, cell.Burst-used)
 	cell.Remaining, cell.RetryAfter, cell.NextAfter, cell.ResetAfter = left, 0, 0, 0
-	if c.Op == storage.Use {
-		cell.Reached = false
-		if r.Granted > 0 {
-			want = 0
-		}
-	}
-	switch {
-	case r.Granted == r.Requested || want <= left:
-	case want > cell.Burst:
-		cell.RetryAfter = storage.Never
-	default:
-		cell.RetryAfter = f.Till(s, cell, at, cell.Burst-want) - c.Now
-	}
 	if used > 0 {
 		cell.ResetAfter = resetAt - c.Now
 	}
 	if left < cell.Burst {
 		cell.NextAfter = nextAt - c.Now
 	}
+	return left
+}
+
+// retry tells when each counter of a request would grant it. What was granted in
+// full has nothing to retry.
+func (f *Strategy) retry(c *storage.Call, r *storage.Request, states []*storage.State) {
+	if r.Granted == r.Requested || c.Op == storage.Use && r.Granted > 0 {
+		return
+	}
+	for i := range r.Cells {
+		if cell := &r.Cells[i]; r.Requested > cell.Remaining {
+			cell.RetryAfter = f.retryAfter(c, cell, *states[i], r.Requested)
+		}
+	}
+}
+
+// retryAfter tells when a counter would grant more units than it has left.
+func (f *Strategy) retryAfter(c *storage.Call, cell *storage.Cell, s storage.State, want int64) int64 {
+	if want > cell.Burst {
+		return storage.Never
+	}
+	return f.Till(s, cell, stamp(c, s), cell.Burst-want) - c.Now
 }
 
 // stamp is the time at which a call is judged, and recorded, in one counter:
@@ -185,27 +218,35 @@ func stamp(c *storage.Call, s storage.State) int64 {
 	return max(c.Now, s[0])
 }
 
-// heal repairs counters that a clock, since corrected, left more than a window
-// in the future: what was used counts as used now. Otherwise they would be
-// frozen until that future comes. Times that callers give are taken seriously,
-// however far apart they are.
-func (f *Strategy) heal(c *storage.Call, states []*storage.State) (healed bool) {
+// ahead tells whether a clock, since corrected, left a counter more than a window
+// in the future.
+func ahead(c *storage.Call, cell *storage.Cell, s storage.State) bool {
+	return len(s) > 0 && s[0] > c.Now+cell.Window
+}
+
+// healAll repairs counters that are ahead of the storage's clock. Times that
+// callers give are taken seriously, however far apart they are.
+func (f *Strategy) healAll(c *storage.Call, states []*storage.State) (healed bool) {
 	for i := range c.Requests {
 		for j := range c.Requests[i].Cells {
-			cell, s := &c.Requests[i].Cells[j], states[0]
+			if cell := &c.Requests[i].Cells[j]; ahead(c, cell, *states[0]) {
+				f.heal(c, cell, states[0])
+				healed = true
+			}
 			states = states[1:]
-			if stamp(c, *s) <= c.Now+cell.Window {
-				continue
-			}
-			used, _, _ := f.Look(*s, cell, (*s)[0])
-			used = min(used, cell.Burst)
-			if *s = nil; used > 0 {
-				*s = f.Use(nil, cell, c.Now, used)
-			}
-			healed = true
 		}
 	}
 	return healed
+}
+
+// heal repairs a counter that is ahead: what was used counts as used now.
+// Otherwise it would be frozen until that future comes.
+func (f *Strategy) heal(c *storage.Call, cell *storage.Cell, s *storage.State) {
+	used, _, _ := f.Look(*s, cell, (*s)[0])
+	used = min(used, cell.Burst)
+	if *s = nil; used > 0 {
+		*s = f.Use(nil, cell, c.Now, used)
+	}
 }
 
 // anyShared tells whether cells may have states in common. Of very many cells it
