@@ -133,7 +133,7 @@ func (r refill) till(whole, part, keep int64) int64 {
 func bucketUse(s storage.State, c *storage.Cell, at, n int64) storage.State {
 	r := refillOf(c.Window, c.Limit)
 	if len(s) == 0 {
-		s = storage.State{at, at, 0, r.rate}
+		s = append(s[:0], at, at, 0, r.rate)
 	}
 	whole, part := fullAt(s, c, r)
 	if n < 0 {

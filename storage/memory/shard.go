@@ -37,13 +37,14 @@ type entry struct {
 	// for since the hand came by.
 	expires int64
 	state   storage.State
+	words   [4]int64 // room for the state, as far as it does
 }
 
 const (
 	minBuckets = 8
 	maxShared  = 64 // kinds of counters that a shard remembers
-	sweepEvery = 64 // calls
-	sweepSize  = 16 // buckets
+	sweepEvery = 16 // calls
+	sweepSize  = 4  // buckets
 	evictTries = 32 // entries that the hand looks at to make room
 )
 
@@ -89,9 +90,16 @@ func (sh *shard) find(hash uint64, k *storage.Key) *entry {
 		e = new(entry)
 	}
 	sh.spare = nil
+	e.state = e.words[:0]
 	e.prefix, e.counter, e.next = k.Prefix, sh.counter(&k.Counter), *head
 	*head = e
 	return e
+}
+
+// keep keeps an entry that is no longer used for the next that find makes.
+func (sh *shard) keep(e *entry) {
+	*e = entry{}
+	sh.spare = e
 }
 
 // counter returns a pointer that entries of equal counters share.
@@ -117,8 +125,7 @@ func (sh *shard) settle(e *entry, hash uint64, expires, now int64) {
 		if !e.fresh() {
 			sh.count--
 		}
-		*e = entry{}
-		sh.spare = e
+		sh.keep(e)
 	case e.fresh():
 		e.prefix = strings.Clone(e.prefix)
 		e.expires = expires << 1
@@ -187,6 +194,7 @@ func (sh *shard) evict(keep *entry) {
 	if victim != nil {
 		sh.unlink(head, victim)
 		sh.count--
+		sh.keep(victim)
 	}
 }
 
