@@ -19,7 +19,7 @@ type call struct {
 	known [maxKnown]knownQuota // by cell, of the calls before
 }
 
-const maxKnown = 8
+const maxKnown = 16
 
 // A knownQuota was found valid, and has been put into numbers: most callers ask
 // with the same few quotas again and again, and both takes divisions.
@@ -108,7 +108,7 @@ func (c *call) fillRequest(s *strategy, i int, r *RequestedQuota) error {
 			cell.Key.Prefix = prefix
 		}
 		for k := range j {
-			if c.cells[first+k].Key == cell.Key {
+			if other := &c.cells[first+k].Key; other.Counter == cell.Key.Counter && other.Prefix == cell.Key.Prefix {
 				return fmt.Errorf("%w: requests[%d].Quotas[%d] and [%d] are the same counter: their %s", ErrInvalidRequest, i, k, j, s.identity(q))
 			}
 		}
@@ -169,12 +169,19 @@ func (c *call) fillGrants(requests []RequestedQuota, grants []GrantedQuota) erro
 // room is where the grants of requests and the states of quotas go, in as few
 // allocations as can be.
 func room(requests, quotas int) ([]GrantedQuota, []QuotaState) {
-	if requests == 1 && quotas == 1 {
+	switch {
+	case requests == 1 && quotas == 1:
 		one := new(struct {
 			grants [1]GrantedQuota
 			states [1]QuotaState
 		})
 		return one.grants[:], one.states[:0]
+	case requests == 1 && quotas <= 4:
+		few := new(struct {
+			grants [1]GrantedQuota
+			states [4]QuotaState
+		})
+		return few.grants[:], few.states[:0]
 	}
 	return make([]GrantedQuota, requests), make([]QuotaState, 0, quotas)
 }
@@ -182,11 +189,12 @@ func room(requests, quotas int) ([]GrantedQuota, []QuotaState) {
 // grants is the answer to the requests.
 func (c *call) grants(requests []RequestedQuota) []GrantedQuota {
 	grants, states := room(len(requests), len(c.cells))
+	at := time.UnixMicro(c.Now)
 	for i := range grants {
 		r, g := &c.Requests[i], &grants[i]
 		g.Prefix = requests[i].Prefix
 		g.Granted = r.Granted
-		g.At = time.UnixMicro(c.Now)
+		g.At = at
 		first := len(states)
 		for j := range r.Cells {
 			cell := &r.Cells[j]

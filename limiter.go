@@ -144,24 +144,25 @@ func (l *core) Reset(ctx context.Context, requests []RequestedQuota) error {
 	if err := c.fill(l.strategy, requests, nil); err != nil {
 		return err
 	}
-	if err := l.ready(ctx); err != nil {
+	if err := l.missing(ctx); err != nil {
 		return err
 	}
 	return l.store.Forget(ctx, c.keys())
 }
 
 func (l *core) run(ctx context.Context, c *storage.Call) error {
-	if err := l.ready(ctx); err != nil {
-		return err
+	if l.store == nil || ctx == nil {
+		return l.missing(ctx)
 	}
 	return l.store.Run(ctx, l.strategy.script, c)
 }
 
-func (l *core) ready(ctx context.Context) error {
-	if l.store == nil {
+// missing tells what a call cannot go without.
+func (l *core) missing(ctx context.Context) error {
+	switch {
+	case l.store == nil:
 		return fmt.Errorf("%w: the storage is nil: give the limiter one, such as memory.New()", ErrMisconfigured)
-	}
-	if ctx == nil {
+	case ctx == nil:
 		return fmt.Errorf("%w: the context is nil", ErrInvalidRequest)
 	}
 	return nil

@@ -247,7 +247,7 @@ func (p *Policy) decide(ctx context.Context, op storage.Op, key string, n int64,
 	r := &c.Requests[0]
 	r.Requested, r.AllOrNothing = n, allOrNothing
 	if err = c.setOptions(opts); err == nil {
-		c.setKey(p.prefix, key)
+		c.setKey(p, key)
 		err = p.direct.run(ctx, &c.Call)
 	}
 	if err == nil {
@@ -318,12 +318,15 @@ func (c *policyCall) prepare(s *strategy, quotas []Quota) error {
 
 // setKey puts a key into the cells that count by it. The prefix is a string over
 // bytes that the next call writes again: storages copy what they keep.
-func (c *policyCall) setKey(prefix, key string) {
+func (c *policyCall) setKey(p *Policy, key string) {
 	if len(c.key) == 0 {
-		c.key = append(c.key, prefix...)
+		c.key = append(c.key, p.prefix...)
 	}
-	c.key = append(c.key[:len(prefix)], key...)
-	prefix = shortPrefix(unsafe.String(&c.key[0], len(c.key)))
+	c.key = append(c.key[:len(p.prefix)], key...)
+	prefix := unsafe.String(&c.key[0], len(c.key))
+	if len(prefix) > maxPrefix || p.prefix == digested { // there is no other colon in it
+		prefix = shortPrefix(prefix)
+	}
 	for i := range c.cells {
 		if k := &c.cells[i].Key; !k.Counter.Shared {
 			k.Prefix = prefix

@@ -131,9 +131,9 @@ func (e *Engine) decide(ctx context.Context, c *call, opts []ratelimit.CallOptio
 		if !c.granted(first, grants) {
 			return c.refused(e, d, first, grants, e.giveBack(ctx, c, charged)), nil
 		}
-		for i, g := range grants {
-			if d.Remaining = min(d.Remaining, g.Remaining); first+i == 0 {
-				d.Remaining = g.Remaining
+		for i := range grants {
+			if d.Remaining = min(d.Remaining, grants[i].Remaining); first+i == 0 {
+				d.Remaining = grants[i].Remaining
 			}
 		}
 		if last < len(c.matched) && !c.matched[last].limit.shadow {

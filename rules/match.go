@@ -64,7 +64,9 @@ func (s *set) match(c *call, r *Request) {
 			c.dropReplaced(first)
 		}
 	}
-	slices.SortStableFunc(c.matched, func(a, b match) int { return a.limit.order - b.limit.order })
+	if byOrder := func(a, b match) int { return a.limit.order - b.limit.order }; !slices.IsSortedFunc(c.matched, byOrder) {
+		slices.SortStableFunc(c.matched, byOrder)
+	}
 }
 
 func (s *set) matchPath(c *call, n *methods, method, path string) {
