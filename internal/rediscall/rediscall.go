@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -17,22 +18,23 @@ type Client interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
 
-// Do sends a command and waits for its answer or the end of the context: by itself
+// results are channels on which one result was received, and no other will be sent.
+var results = sync.Pool{New: func() any { return make(chan error, 1) }}
+
+// Do sends a command and waits for its answer or the end of the call: by itself
 // go-redis looks at neither a deadline nor a cancellation while it reads. A command
 // that is given up on is left to the client's own time limits, and may still be sent.
-func Do(ctx context.Context, client Client, cmd redis.Cmder) error {
-	done := make(chan error, 1)
-	go func() { done <- client.Process(ctx, cmd) }()
-	var err error
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-		err = context.Cause(ctx)
+func Do(b *Bound, client Client, cmd redis.Cmder) error {
+	result := results.Get().(chan error)
+	go func() { result <- client.Process(b, cmd) }()
+	err, answered := b.Wait(result)
+	if answered {
+		results.Put(result)
 	}
 	if cluster, ok := client.(interface{ ReloadState(ctx context.Context) }); ok && IsConnection(err) {
 		// A replica may have taken over. The client looks for it by itself only when it
 		// may send a command again.
-		cluster.ReloadState(ctx)
+		cluster.ReloadState(b)
 	}
 	return err
 }

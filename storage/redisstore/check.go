@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/granule-limits/ratelimit/internal/rediscall"
 	"github.com/granule-limits/ratelimit/storage"
 )
 
@@ -45,17 +46,17 @@ func (s *Store) Check(ctx context.Context) error {
 }
 
 func (s *Store) checkServer(ctx context.Context, client Client) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, s.timedOut)
-	defer cancel()
+	b := rediscall.Bind(ctx, s.timeout, s.timedOut)
+	defer b.End()
 	on := &Store{client: client} // not the cluster's, which would choose a server
-	info := redis.NewStringCmd(ctx, "info")
-	if o, err := on.send(ctx, info, nil); err != nil {
+	info := redis.NewStringCmd(b, "info")
+	if o, err := on.send(b, info, nil); err != nil {
 		if o == unknown {
 			o = unsent // a question charges nothing
 		}
 		return failure(o, fmt.Errorf("INFO: %w", err))
 	}
-	return errors.Join(checkVersion(info.Val()), checkEviction(info.Val()), s.checkPermissions(ctx, on))
+	return errors.Join(checkVersion(info.Val()), checkEviction(info.Val()), s.checkPermissions(b, on))
 }
 
 func checkVersion(info string) error {
@@ -77,9 +78,9 @@ func checkEviction(info string) error {
 
 // checkPermissions runs the probe. On a cluster the key may be another server's:
 // then this one has said nothing about permissions, nor has it refused.
-func (s *Store) checkPermissions(ctx context.Context, on *Store) error {
-	cmd := &command{IntSliceCmd: redis.NewIntSliceCmd(ctx, "eval", probe, 1, s.namespace+":{probe}")}
-	o, err := on.send(ctx, cmd, nil)
+func (s *Store) checkPermissions(b *rediscall.Bound, on *Store) error {
+	cmd := &command{IntSliceCmd: redis.NewIntSliceCmd(b, "eval", probe, 1, s.namespace+":{probe}")}
+	o, err := on.send(b, cmd, nil)
 	switch {
 	case err == nil, redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "ASK"):
 		return nil

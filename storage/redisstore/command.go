@@ -20,6 +20,7 @@ type command struct {
 	ticket ticket
 
 	// room for the arguments of most calls
+	names   [2]string
 	numbers [14]int64
 	args    [20]any
 }
@@ -90,8 +91,9 @@ func newCommand(ctx context.Context, v verb, script *string, keys []string, c *s
 	}
 	args := slices.Grow(cmd.args[:0], 4+len(keys)+len(numbers))
 	args = append(args, v, script, len(keys)) // by pointer: go-redis takes it, and it costs no allocation
-	for i := range keys {
-		args = append(args, &keys[i])
+	names := append(cmd.names[:0], keys...)
+	for i := range names {
+		args = append(args, &names[i])
 	}
 	args = append(args, &cmd.ticket)
 	for i := range numbers {

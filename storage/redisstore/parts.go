@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/granule-limits/ratelimit/internal/rediscall"
 	"github.com/granule-limits/ratelimit/storage"
 )
 
@@ -76,17 +77,17 @@ func (p *part) add(i int, r *storage.Request, cell storage.Cell) (isNew bool) {
 }
 
 // runParts executes a call over several slots.
-func (s *Store) runParts(ctx context.Context, script *storage.Script, c *storage.Call, parts []*part) error {
+func (s *Store) runParts(b *rediscall.Bound, script *storage.Script, c *storage.Call, parts []*part) error {
 	if c.Op != storage.Use {
 		for i := range c.Requests {
 			c.Requests[i].Granted = c.Requests[i].Requested
 		}
 	}
-	if err := s.take(ctx, script, c, parts); err != nil {
-		return s.undo(ctx, script, parts, err)
+	if err := s.take(b, script, c, parts); err != nil {
+		return s.undo(b, script, parts, err)
 	}
 	decide(c)
-	if err := s.settle(ctx, script, c, parts); err != nil {
+	if err := s.settle(b, script, c, parts); err != nil {
 		return fmt.Errorf("%w: charged more than was granted: %w", storage.ErrIndeterminate, err)
 	}
 	join(c, parts)
@@ -95,14 +96,14 @@ func (s *Store) runParts(ctx context.Context, script *storage.Script, c *storage
 
 // take runs the parts, and leaves in each request of the call the least that it
 // was given.
-func (s *Store) take(ctx context.Context, script *storage.Script, c *storage.Call, parts []*part) error {
+func (s *Store) take(b *rediscall.Bound, script *storage.Script, c *storage.Call, parts []*part) error {
 	errs := make([]error, len(parts))
 	var wg sync.WaitGroup
 	for i, p := range parts {
 		if p.links {
 			continue
 		}
-		wg.Go(func() { errs[i] = s.runOne(ctx, script, &p.call, p.keys) })
+		wg.Go(func() { errs[i] = s.runOne(b, script, &p.call, p.keys) })
 	}
 	wg.Wait()
 	for i, p := range parts {
@@ -124,7 +125,7 @@ func (s *Store) take(ctx context.Context, script *storage.Script, c *storage.Cal
 				p.call.Requests[k].Requested = 0
 			}
 		}
-		if err := s.runOne(ctx, script, &p.call, p.keys); err != nil {
+		if err := s.runOne(b, script, &p.call, p.keys); err != nil {
 			return err
 		}
 		p.given(c)
@@ -182,7 +183,7 @@ func decide(c *storage.Call) {
 // settle gives back what parts gave and was not granted, and has them tell how
 // their counters stand then. A check took nothing: there its parts' answers stand,
 // of which RetryAfter may be early where a request was refused by two of them.
-func (s *Store) settle(ctx context.Context, script *storage.Script, c *storage.Call, parts []*part) error {
+func (s *Store) settle(b *rediscall.Bound, script *storage.Script, c *storage.Call, parts []*part) error {
 	if c.Op != storage.CheckAndUse {
 		return nil
 	}
@@ -203,11 +204,11 @@ func (s *Store) settle(ctx context.Context, script *storage.Script, c *storage.C
 			open = append(open, p)
 		}
 	}
-	return s.runDetached(ctx, script, open)
+	return s.runDetached(b, script, open)
 }
 
 // undo gives back all that was taken, after some part of a call has failed.
-func (s *Store) undo(ctx context.Context, script *storage.Script, parts []*part, cause error) error {
+func (s *Store) undo(b *rediscall.Bound, script *storage.Script, parts []*part, cause error) error {
 	var open []*part
 	for _, p := range parts {
 		if !p.ran || p.call.Op == storage.Check {
@@ -224,7 +225,7 @@ func (s *Store) undo(ctx context.Context, script *storage.Script, parts []*part,
 			open = append(open, p)
 		}
 	}
-	if err := s.runDetached(ctx, script, open); err != nil {
+	if err := s.runDetached(b, script, open); err != nil {
 		return fmt.Errorf("%w: a part of the call failed (%w), and another could not be given back: %w", storage.ErrIndeterminate, cause, err)
 	}
 	return cause
@@ -232,14 +233,14 @@ func (s *Store) undo(ctx context.Context, script *storage.Script, parts []*part,
 
 // runDetached runs parts to the end, whether or not the caller goes, who is told
 // if it did.
-func (s *Store) runDetached(ctx context.Context, script *storage.Script, parts []*part) error {
+func (s *Store) runDetached(b *rediscall.Bound, script *storage.Script, parts []*part) error {
 	if len(parts) == 0 {
 		return nil
 	}
-	own, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), s.timeout, s.timedOut)
+	own := rediscall.Bind(context.WithoutCancel(b.Context), s.timeout, s.timedOut)
 	done := make(chan error, 1)
 	go func() {
-		defer cancel()
+		defer own.End()
 		errs := make([]error, len(parts))
 		var wg sync.WaitGroup
 		for i, p := range parts {
@@ -248,12 +249,8 @@ func (s *Store) runDetached(ctx context.Context, script *storage.Script, parts [
 		wg.Wait()
 		done <- errors.Join(errs...)
 	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	err, _ := b.Wait(done)
+	return err
 }
 
 // join puts the answers of the parts into the call.

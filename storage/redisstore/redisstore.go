@@ -109,28 +109,28 @@ func (s *Store) Run(ctx context.Context, script *storage.Script, c *storage.Call
 	if err := s.check(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, s.timedOut)
-	defer cancel()
+	b := rediscall.Bind(ctx, s.timeout, s.timedOut)
+	defer b.End()
 	if !s.clustered.Load() {
-		err := s.runOne(ctx, script, c, s.keys(c))
+		err := s.runOne(b, script, c, s.keys(c))
 		if err == nil || !redis.HasErrorPrefix(err, "CROSSSLOT") {
 			return err
 		}
 		s.clustered.Store(true) // and nothing was executed
 	}
 	if parts := s.split(c); len(parts) > 1 {
-		return s.runParts(ctx, script, c, parts)
+		return s.runParts(b, script, c, parts)
 	}
-	return s.runOne(ctx, script, c, s.keys(c))
+	return s.runOne(b, script, c, s.keys(c))
 }
 
 // runOne executes a call whose keys lie in one slot. What was certainly not
 // executed is sent again, a few times.
-func (s *Store) runOne(ctx context.Context, script *storage.Script, c *storage.Call, keys []string) error {
+func (s *Store) runOne(b *rediscall.Bound, script *storage.Script, c *storage.Call, keys []string) error {
 	verb, text := evalsha, s.hash(script)
 	for attempt := 1; ; attempt++ {
-		cmd := newCommand(ctx, verb, text, keys, c)
-		o, err := s.send(ctx, cmd, &cmd.ticket)
+		cmd := newCommand(b, verb, text, keys, c)
+		o, err := s.send(b, cmd, &cmd.ticket)
 		if err == nil {
 			return decode(cmd.Val(), c)
 		}
@@ -141,7 +141,7 @@ func (s *Store) runOne(ctx context.Context, script *storage.Script, c *storage.C
 		if o == unknown && c.Op == storage.Check {
 			o = unsent // what changes nothing charges nothing
 		}
-		if o != unsent || attempt >= maxAttempts || sleep(ctx, time.Duration(attempt)*retryPause) != nil {
+		if o != unsent || attempt >= maxAttempts || !b.Sleep(time.Duration(attempt)*retryPause) {
 			return failure(o, err)
 		}
 	}
@@ -152,17 +152,17 @@ func (s *Store) Forget(ctx context.Context, keys []storage.Key) error {
 	if err := s.check(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, s.timedOut)
-	defer cancel()
 	if len(keys) == 0 {
 		return nil
 	}
+	b := rediscall.Bind(ctx, s.timeout, s.timedOut)
+	defer b.End()
 	names := make([]any, len(keys))
 	for i := range keys {
 		names[i] = s.Key(keys[i])
 	}
 	if !s.clustered.Load() {
-		err := s.del(ctx, names)
+		err := s.del(b, names)
 		if !redis.HasErrorPrefix(err, "CROSSSLOT") {
 			return err
 		}
@@ -171,14 +171,14 @@ func (s *Store) Forget(ctx context.Context, keys []storage.Key) error {
 	errs := make([]error, len(names))
 	var wg sync.WaitGroup
 	for i := range names {
-		wg.Go(func() { errs[i] = s.del(ctx, names[i:i+1]) })
+		wg.Go(func() { errs[i] = s.del(b, names[i:i+1]) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
-func (s *Store) del(ctx context.Context, names []any) error {
-	o, err := s.send(ctx, redis.NewIntCmd(ctx, append([]any{"del"}, names...)...), nil)
+func (s *Store) del(b *rediscall.Bound, names []any) error {
+	o, err := s.send(b, redis.NewIntCmd(b, append([]any{"del"}, names...)...), nil)
 	if err != nil {
 		return failure(o, err)
 	}
@@ -207,8 +207,8 @@ func (s *Store) hash(script *storage.Script) *string {
 }
 
 // send sends a command, and tells of one that failed what became of it.
-func (s *Store) send(ctx context.Context, cmd redis.Cmder, t *ticket) (outcome, error) {
-	err := rediscall.Do(ctx, s.client, cmd)
+func (s *Store) send(b *rediscall.Bound, cmd redis.Cmder, t *ticket) (outcome, error) {
+	err := rediscall.Do(b, s.client, cmd)
 	switch {
 	case err == nil:
 		return 0, nil
@@ -216,15 +216,4 @@ func (s *Store) send(ctx context.Context, cmd redis.Cmder, t *ticket) (outcome, 
 		return unsent, err
 	}
 	return outcomeOf(err), err
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

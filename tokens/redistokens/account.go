@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/granule-limits/ratelimit"
+	"github.com/granule-limits/ratelimit/internal/rediscall"
 	"github.com/granule-limits/ratelimit/storage"
 	"github.com/granule-limits/ratelimit/tokens"
 )
@@ -22,12 +23,12 @@ const (
 
 // Reserve: see tokens.Store.
 func (s *Store) Reserve(ctx context.Context, a tokens.Account, reservation string, limit int64, d time.Duration) (tokens.Place, error) {
-	ctx, cancel, err := s.begin(ctx)
+	b, err := s.begin(ctx)
 	if err != nil {
 		return tokens.Place{}, err
 	}
-	defer cancel()
-	raw, err := s.run(ctx, reserve, s.accountKeys(a), reservation, limit, d.Microseconds())
+	defer b.End()
+	raw, err := s.run(b, reserve, s.accountKeys(a), reservation, limit, d.Microseconds())
 	if err != nil {
 		return tokens.Place{}, err
 	}
@@ -50,12 +51,12 @@ func (s *Store) Reserve(ctx context.Context, a tokens.Account, reservation strin
 
 // RenewHold: see tokens.Store.
 func (s *Store) RenewHold(ctx context.Context, a tokens.Account, reservation string, d time.Duration) (tokens.Place, error) {
-	ctx, cancel, err := s.begin(ctx)
+	b, err := s.begin(ctx)
 	if err != nil {
 		return tokens.Place{}, err
 	}
-	defer cancel()
-	found, ends, err := s.at(ctx, renew, a, reservation, "", d.Microseconds())
+	defer b.End()
+	found, ends, err := s.at(b, renew, a, reservation, "", d.Microseconds())
 	switch {
 	case err != nil:
 		return tokens.Place{}, err
@@ -69,12 +70,12 @@ func (s *Store) RenewHold(ctx context.Context, a tokens.Account, reservation str
 
 // Cancel: see tokens.Store.
 func (s *Store) Cancel(ctx context.Context, a tokens.Account, reservation string) error {
-	ctx, cancel, err := s.begin(ctx)
+	b, err := s.begin(ctx)
 	if err != nil {
 		return err
 	}
-	defer cancel()
-	found, _, err := s.at(ctx, drop, a, reservation, "")
+	defer b.End()
+	found, _, err := s.at(b, drop, a, reservation, "")
 	if err == nil && found != none && found != held {
 		err = fmt.Errorf("%w: release it by its resource", tokens.ErrAlreadyBound)
 	}
@@ -110,18 +111,18 @@ func (s *Store) List(ctx context.Context, a tokens.Account) ([]tokens.Place, err
 
 // ask asks what changes no place: if its answer is lost, nothing has happened.
 func (s *Store) ask(ctx context.Context, sc script, a tokens.Account) ([]any, error) {
-	ctx, cancel, err := s.begin(ctx)
+	b, err := s.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer cancel()
-	raw, err := s.run(ctx, sc, s.accountKeys(a))
+	defer b.End()
+	raw, err := s.run(b, sc, s.accountKeys(a))
 	return raw, unchanged(err)
 }
 
 // at runs a script that answers with the state that it found, and maybe a time.
-func (s *Store) at(ctx context.Context, sc script, a tokens.Account, args ...any) (state, time.Time, error) {
-	raw, err := s.run(ctx, sc, s.accountKeys(a), args...)
+func (s *Store) at(b *rediscall.Bound, sc script, a tokens.Account, args ...any) (state, time.Time, error) {
+	raw, err := s.run(b, sc, s.accountKeys(a), args...)
 	if err != nil {
 		return none, time.Time{}, err
 	}

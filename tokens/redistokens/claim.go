@@ -1,13 +1,13 @@
 package redistokens
 
 import (
-	"context"
 	"crypto/rand"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/granule-limits/ratelimit/internal/rediscall"
 	"github.com/granule-limits/ratelimit/storage"
 	"github.com/granule-limits/ratelimit/tokens"
 )
@@ -66,14 +66,14 @@ func cutText(s string) (text, rest string, ok bool) {
 // claim writes into the index whose a resource is, and reports whether it could.
 // Another's claim is replaced if that reservation is gone, or is another
 // resource's, which it will stay.
-func (s *Store) claim(ctx context.Context, resource string, mine aClaim, d time.Duration) (bool, error) {
+func (s *Store) claim(b *rediscall.Bound, resource string, mine aClaim, d time.Duration) (bool, error) {
 	gone := ""
 	for range maxClaims {
-		there, err := s.writeClaim(ctx, resource, mine, len(mine.owner()), gone, d)
+		there, err := s.writeClaim(b, resource, mine, len(mine.owner()), gone, d)
 		if err != nil || there == mine {
 			return err == nil, err
 		}
-		found, _, err := s.at(ctx, look, there.Account, there.reservation, resource)
+		found, _, err := s.at(b, look, there.Account, there.reservation, resource)
 		if err != nil || found == held || found == bound {
 			return false, err
 		}
@@ -84,8 +84,8 @@ func (s *Store) claim(ctx context.Context, resource string, mine aClaim, d time.
 
 // writeClaim replaces a claim that is the same in the first bytes, or that is gone,
 // and returns the claim that is there then.
-func (s *Store) writeClaim(ctx context.Context, resource string, mine aClaim, same int, gone string, d time.Duration) (aClaim, error) {
-	there, err := s.index(ctx, claim, mine.Pool, resource, mine.String(), same, gone, (d + indexSlack).Milliseconds())
+func (s *Store) writeClaim(b *rediscall.Bound, resource string, mine aClaim, same int, gone string, d time.Duration) (aClaim, error) {
+	there, err := s.index(b, claim, mine.Pool, resource, mine.String(), same, gone, (d + indexSlack).Milliseconds())
 	if err != nil {
 		return aClaim{}, err
 	}
@@ -93,8 +93,8 @@ func (s *Store) writeClaim(ctx context.Context, resource string, mine aClaim, sa
 }
 
 // whose is the claim in an index, and whether there is one.
-func (s *Store) whose(ctx context.Context, pool, resource string) (aClaim, bool, error) {
-	there, err := s.index(ctx, whose, pool, resource)
+func (s *Store) whose(b *rediscall.Bound, pool, resource string) (aClaim, bool, error) {
+	there, err := s.index(b, whose, pool, resource)
 	if err != nil || there == "" {
 		return aClaim{}, false, unchanged(err)
 	}
@@ -103,13 +103,13 @@ func (s *Store) whose(ctx context.Context, pool, resource string) (aClaim, bool,
 }
 
 // unclaim deletes a claim that is no token's. If that fails it does no harm.
-func (s *Store) unclaim(ctx context.Context, resource string, c aClaim) {
-	_, _ = s.run(ctx, unclaim, s.indexKeys(c.Pool, resource), c.String())
+func (s *Store) unclaim(b *rediscall.Bound, resource string, c aClaim) {
+	_, _ = s.run(b, unclaim, s.indexKeys(c.Pool, resource), c.String())
 }
 
 // index runs a script that answers with a claim.
-func (s *Store) index(ctx context.Context, sc script, pool, resource string, args ...any) (string, error) {
-	raw, err := s.run(ctx, sc, s.indexKeys(pool, resource), args...)
+func (s *Store) index(b *rediscall.Bound, sc script, pool, resource string, args ...any) (string, error) {
+	raw, err := s.run(b, sc, s.indexKeys(pool, resource), args...)
 	if err != nil {
 		return "", err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/granule-limits/ratelimit/internal/rediscall"
 	"github.com/granule-limits/ratelimit/storage"
 	"github.com/granule-limits/ratelimit/tokens"
 )
@@ -73,13 +74,12 @@ func New(client Client, opts ...Option) (*Store, error) {
 }
 
 // begin refuses a context that has ended, and bounds an operation.
-func (s *Store) begin(ctx context.Context) (context.Context, context.CancelFunc, error) {
+func (s *Store) begin(ctx context.Context) (*rediscall.Bound, error) {
 	if s == nil {
-		return nil, nil, fmt.Errorf("%w: redistokens.Store is nil: make one with redistokens.New", storage.ErrMisconfigured)
+		return nil, fmt.Errorf("%w: redistokens.Store is nil: make one with redistokens.New", storage.ErrMisconfigured)
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, nil, fmt.Errorf("tokens: nothing done: %w", err)
+		return nil, fmt.Errorf("tokens: nothing done: %w", err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, s.timedOut)
-	return ctx, cancel, nil
+	return rediscall.Bind(ctx, s.timeout, s.timedOut), nil
 }

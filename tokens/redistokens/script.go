@@ -1,7 +1,6 @@
 package redistokens
 
 import (
-	"context"
 	"crypto/sha1"
 	_ "embed"
 	"encoding/hex"
@@ -61,10 +60,10 @@ func newScript(lua string) script {
 // run runs a script, teaching it to a server that does not know it. Every script
 // answers with a list, and may be sent again after an answer was lost: go-redis
 // does so by itself, for as long as the context lasts.
-func (s *Store) run(ctx context.Context, sc script, keys []string, args ...any) ([]any, error) {
-	reply, sent, err := s.send(ctx, "evalsha", sc.hash, keys, args)
+func (s *Store) run(b *rediscall.Bound, sc script, keys []string, args ...any) ([]any, error) {
+	reply, sent, err := s.send(b, "evalsha", sc.hash, keys, args)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		reply, sent, err = s.send(ctx, "eval", sc.lua, keys, args)
+		reply, sent, err = s.send(b, "eval", sc.lua, keys, args)
 	}
 	if err != nil {
 		return nil, failure(err, sent)
@@ -74,14 +73,14 @@ func (s *Store) run(ctx context.Context, sc script, keys []string, args ...any) 
 
 // send sends a command. It tells how many times the bytes may have left, and sees to
 // it that after it has returned they do not any more.
-func (s *Store) send(ctx context.Context, name, text string, keys []string, args []any) ([]any, int, error) {
+func (s *Store) send(b *rediscall.Bound, name, text string, keys []string, args []any) ([]any, int, error) {
 	t := &ticket{text: text}
 	all := append(make([]any, 0, 3+len(keys)+len(args)), name, t, len(keys))
 	for _, k := range keys {
 		all = append(all, k)
 	}
-	cmd := redis.NewSliceCmd(ctx, append(all, args...)...)
-	err := rediscall.Do(ctx, s.client, cmd)
+	cmd := redis.NewSliceCmd(b, append(all, args...)...)
+	err := rediscall.Do(b, s.client, cmd)
 	sent := t.takeBack()
 	if err != nil {
 		return nil, sent, err

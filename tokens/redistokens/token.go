@@ -14,31 +14,31 @@ import (
 
 // Bind: see tokens.Store.
 func (s *Store) Bind(ctx context.Context, a tokens.Account, reservation, resource string, d time.Duration) (tokens.Place, error) {
-	ctx, cancel, err := s.begin(ctx)
+	b, err := s.begin(ctx)
 	if err != nil {
 		return tokens.Place{}, err
 	}
-	defer cancel()
-	found, made, err := s.at(ctx, look, a, reservation, resource)
+	defer b.End()
+	found, made, err := s.at(b, look, a, reservation, resource)
 	if err != nil || found == none || found == other {
 		return tokens.Place{}, cmp.Or(unchanged(err), refusal(found, resource))
 	}
 	mine := newClaim(a, reservation)
-	claimed, err := s.claim(ctx, resource, mine, d)
+	claimed, err := s.claim(b, resource, mine, d)
 	if err != nil {
 		return tokens.Place{}, unchanged(err) // a claim alone is no token
 	}
 	if !claimed {
 		return tokens.Place{}, refusal(held, resource)
 	}
-	found, ends, err := s.at(ctx, bind, a, reservation, resource, d.Microseconds(), made.UnixMicro())
+	found, ends, err := s.at(b, bind, a, reservation, resource, d.Microseconds(), made.UnixMicro())
 	switch {
 	case err != nil:
 		return tokens.Place{}, err // the claim stays: it may be bound
 	case found == held, found == bound:
 		return tokens.Place{Reservation: reservation, Resource: resource, Ends: ends}, nil
 	}
-	s.unclaim(ctx, resource, mine)
+	s.unclaim(b, resource, mine)
 	return tokens.Place{}, refusal(found, resource)
 }
 
@@ -55,31 +55,31 @@ func refusal(found state, resource string) error {
 
 // Release: see tokens.Store.
 func (s *Store) Release(ctx context.Context, pool, resource string) (bool, error) {
-	ctx, cancel, err := s.begin(ctx)
+	b, err := s.begin(ctx)
 	if err != nil {
 		return false, err
 	}
-	defer cancel()
-	there, ok, err := s.whose(ctx, pool, resource)
+	defer b.End()
+	there, ok, err := s.whose(b, pool, resource)
 	if err != nil || !ok {
 		return false, err
 	}
-	found, _, err := s.at(ctx, drop, there.Account, there.reservation, resource)
+	found, _, err := s.at(b, drop, there.Account, there.reservation, resource)
 	if err != nil || found == held { // held: a Bind may be between its two steps
 		return false, err
 	}
-	s.unclaim(ctx, resource, there)
+	s.unclaim(b, resource, there)
 	return found == bound, nil
 }
 
 // Renew: see tokens.Store.
 func (s *Store) Renew(ctx context.Context, pool, resource string, d time.Duration) (tokens.Place, error) {
-	ctx, cancel, err := s.begin(ctx)
+	b, err := s.begin(ctx)
 	if err != nil {
 		return tokens.Place{}, err
 	}
-	defer cancel()
-	there, ok, err := s.whose(ctx, pool, resource)
+	defer b.End()
+	there, ok, err := s.whose(b, pool, resource)
 	if err != nil {
 		return tokens.Place{}, err
 	}
@@ -87,21 +87,21 @@ func (s *Store) Renew(ctx context.Context, pool, resource string, d time.Duratio
 		return tokens.Place{}, notBound(resource)
 	}
 	// The index first: it must last as long as the token.
-	still, err := s.writeClaim(ctx, resource, there, len(there.String()), "", d)
+	still, err := s.writeClaim(b, resource, there, len(there.String()), "", d)
 	if err != nil {
 		return tokens.Place{}, unchanged(err)
 	}
 	if still.owner() != there.owner() {
 		return tokens.Place{}, notBound(resource) // it was released meanwhile, and bound by another
 	}
-	found, ends, err := s.at(ctx, renew, there.Account, there.reservation, resource, d.Microseconds())
+	found, ends, err := s.at(b, renew, there.Account, there.reservation, resource, d.Microseconds())
 	switch {
 	case err != nil:
 		return tokens.Place{}, err
 	case found == bound:
 		return tokens.Place{Reservation: there.reservation, Resource: resource, Ends: ends}, nil
 	case found != held:
-		s.unclaim(ctx, resource, there)
+		s.unclaim(b, resource, there)
 	}
 	return tokens.Place{}, notBound(resource)
 }
