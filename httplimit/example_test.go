@@ -13,6 +13,7 @@ import (
 
 	"github.com/granule-limits/ratelimit"
 	"github.com/granule-limits/ratelimit/httplimit"
+	"github.com/granule-limits/ratelimit/limits"
 	"github.com/granule-limits/ratelimit/storage/memory"
 )
 
@@ -91,6 +92,28 @@ func ExampleWithKey() {
 	// 404 "per-user" has 9 left
 	// 404 "per-user" has 9 left
 	// 400
+}
+
+// Accounts with limits of their own, and a default for the others.
+func ExampleNew_limitsPerAccount() {
+	table, err := limits.NewMemory(
+		limits.Limit{Resource: "api", Quotas: []ratelimit.Quota{ratelimit.PerMinute(1)}}, // the default
+		limits.Limit{Resource: "api", Account: "acme", Quotas: []ratelimit.Quota{ratelimit.PerMinute(100)}},
+	)
+	check(err)
+	perAccount, err := ratelimit.NewPolicyFrom("api", ratelimit.NewSlidingWindow(memory.New()), table.Source("api"))
+	check(err)
+	limit, err := httplimit.New(perAccount, httplimit.WithKey(httplimit.Header("X-Account")))
+	check(err)
+	handler := limit(http.NotFoundHandler())
+
+	ask(handler, with("X-Account", "acme"))
+	ask(handler, with("X-Account", "small"))
+	ask(handler, with("X-Account", "small"))
+	// Output:
+	// 404 "api" has 99 left
+	// 404 "api" has 0 left
+	// 429 "api" has 0 left
 }
 
 // Only failed logins count, for the address and for the account.
