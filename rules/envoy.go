@@ -1,8 +1,10 @@
 package rules
 
 import (
+	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/granule-limits/ratelimit"
 	"github.com/granule-limits/ratelimit/internal/strictyaml"
@@ -12,7 +14,7 @@ import (
 const envoyStrategy = "simple"
 
 // Fields that newer versions of Envoy's service know, and this package does not.
-var unsupported = []string{"value_to_metric", "quota_mode", "unit_multiplier"}
+var unsupported = []string{"value_to_metric", "quota_mode"}
 
 // maxEnvoyLimit is the most that Envoy's service takes.
 const maxEnvoyLimit = 1<<32 - 1
@@ -31,7 +33,7 @@ func (l *loader) readDomain(v strictyaml.Value, fields strictyaml.Fields) {
 		return
 	}
 	d := &domain{start: appendEscaped(nil, name)}
-	if _, there := fields.Get("descriptors"); there {
+	if list, there := fields.Get("descriptors"); there && !list.IsNull() {
 		l.nested(fields, 0, func(entry strictyaml.Value) { l.readEnvoy(d, &d.list, entry, name, 1) })
 	}
 	l.set.domains[name] = d
@@ -50,6 +52,9 @@ func (l *loader) readEnvoy(d *domain, in *list, v strictyaml.Value, rule string,
 	case key == "":
 		l.faultAt(fields.Need("key"), "is empty")
 		return
+	case strings.Contains(strings.TrimSuffix(value, "*"), "*"): // which newer versions know
+		l.faultAt(fields.Need("value"), "%q: a * that is not at its end is not supported", value)
+		return
 	}
 	n, isNew := in.at(key, value, l.place(v))
 	rule = named(rule, key, value)
@@ -61,7 +66,7 @@ func (l *loader) readEnvoy(d *domain, in *list, v strictyaml.Value, rule string,
 		l.faultAt(fields.Need("share_threshold"), "is for a value that ends in *, not %q", value)
 	}
 	l.readRateLimit(d, n, fields, rule)
-	if _, there := fields.Get("descriptors"); there {
+	if list, there := fields.Get("descriptors"); there && !list.IsNull() {
 		l.nested(fields, depth, func(entry strictyaml.Value) { l.readEnvoy(d, &n.list, entry, rule, depth+1) })
 	}
 }
@@ -90,7 +95,7 @@ func (l *loader) readRateLimit(d *domain, n *node, fields strictyaml.Fields, rul
 	if !there {
 		return // what matches is not limited
 	}
-	inner, ok := l.envoyFields(block, "name", "replaces", "unit", "requests_per_unit", "unlimited")
+	inner, ok := l.envoyFields(block, "name", "replaces", "unit", "unit_multiplier", "requests_per_unit", "unlimited")
 	if !ok {
 		return
 	}
@@ -110,16 +115,36 @@ func (l *loader) readRateLimit(d *domain, n *node, fields strictyaml.Fields, rul
 // rateLimit is nil where it is unlimited.
 func (l *loader) rateLimit(fields strictyaml.Fields) *ratelimit.Quota {
 	if unlimited, _ := may(l, fields, "unlimited", strictyaml.Value.Bool); unlimited {
-		l.alone(fields, "unit", "requests_per_unit")
+		l.alone(fields, "unit", "unit_multiplier", "requests_per_unit")
 		return nil
 	}
 	var q ratelimit.Quota
-	q.Window, _ = l.unit(fields)
 	var ok bool
+	if q.Window, ok = l.unit(fields); ok {
+		q.Window *= time.Duration(l.multiplier(fields, q.Window))
+	}
 	if q.Limit, ok = need(l, fields, "requests_per_unit", strictyaml.Value.Whole); ok && q.Limit > maxEnvoyLimit {
 		l.faultAt(fields.Need("requests_per_unit"), "%d is above %d", q.Limit, int64(maxEnvoyLimit))
 	}
 	return &q
+}
+
+// multiplier is how many units a window has.
+func (l *loader) multiplier(fields strictyaml.Fields, unit time.Duration) int64 {
+	v, there := fields.Get("unit_multiplier")
+	if !there {
+		return 1
+	}
+	n, err := v.Whole()
+	switch most := int64(math.MaxInt64 / unit); {
+	case err != nil:
+		l.fault(err)
+	case n == 0 || n > most:
+		l.faultAt(v, "%d is not between 1 and %d", n, most)
+	default:
+		return n
+	}
+	return 1
 }
 
 func (l *loader) replaces(fields strictyaml.Fields, own string) (names []string) {

@@ -60,6 +60,9 @@ descriptors:
       - {key: user, rate_limit: {replaces: [{name: specific}], unit: second, requests_per_unit: 2}}
   - key: three
     rate_limit: {unlimited: true, replaces: [{name: specific}]}
+  - key: report
+    rate_limit: {unit: minute, unit_multiplier: 5, requests_per_unit: 1}
+    descriptors:
 `
 
 func entries(pairs ...string) (d rules.Descriptor) {
@@ -131,10 +134,15 @@ func TestEnvoyCounters(t *testing.T) {
 	// detailed_metric tells the value.
 	ask(entries("ip", "8.8.8.8"), start)
 	require.Equal(t, []string{"rl ip=8.8.8.8"}, names(ask(entries("ip", "8.8.8.8"), start).Refused))
+	// unit_multiplier makes windows of several units.
+	ask(entries("report", "1"), start)
+	require.Equal(t, 5*time.Minute, ask(entries("report", "1"), start).Refused[0].Quota.Window)
 	// A replaced limit is not charged.
 	both := rules.Request{Domain: "rl", Descriptors: []rules.Descriptor{entries("one", "1", "user", "u"), entries("two", "1", "user", "u")}}
 	require.Equal(t, 1, decide(t, e, start, both).Matched)
 	require.True(t, ask(entries("one", "1", "user", "u"), start).Allowed)
+	// A domain without descriptors limits nothing.
+	require.Zero(t, decide(t, memoryEngine(t, "domain: idle\ndescriptors:\n"), start, rules.Request{Domain: "idle", Descriptors: []rules.Descriptor{entries("a", "b")}}).Matched)
 	// Both kinds of rules in one request.
 	dir := folder(t, "own.yml", api, "envoy.json", `{"domain": "rl", "descriptors": [{"key": "foo", "rate_limit": {"unit": "day", "requests_per_unit": 1}}]}`)
 	e, err := rules.Open(dir, nothing{})

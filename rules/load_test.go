@@ -109,7 +109,10 @@ func TestRefused(t *testing.T) {
 		rateLimit("requests_per_unit: 1"):                     "rate_limit.unit: is missing",
 		rateLimit("unit: day, requests_per_unit: 4294967296"): "4294967296 is above 4294967295",
 		rateLimit("unlimited: true, unit: day"):               "unit: stands beside unlimited",
-		rateLimit(fine + ", unit_multiplier: 2"):              "unit_multiplier is not supported",
+		rateLimit(fine + ", unit_multiplier: 0"):              "unit_multiplier: 0 is not between 1 and ",
+		rateLimit(fine + ", unit_multiplier: -1"):             "unit_multiplier: -1 is negative",
+		rateLimit(fine + ", unit_multiplier: 1000000000000"):  "unit_multiplier: 1000000000000 is not between 1 and ",
+		rateLimit("unlimited: true, unit_multiplier: 2"):      "unit_multiplier: stands beside unlimited",
 		rateLimit(fine + ", algorithm: x"):                    "algorithm: unknown field",
 		rateLimit(fine + ", name: a, replaces: [{name: a}]"):  `"a" is empty, or the limit's own`,
 		rateLimit(fine) + "  value_to_metric: true":           "f.yaml:5:20: descriptors[0].value_to_metric: value_to_metric is not supported",
@@ -118,8 +121,10 @@ func TestRefused(t *testing.T) {
 		rateLimit(fine) + "- key: k":                          "descriptors[1]: d k is there already, at ",
 		"domain: d\ndescriptors: [{value: x}]":                "key: is missing",
 		"domain: d\ndescriptors: [{key: ''}]":                 "descriptors[0].key: is empty",
-		"domain: ''":                                          "domain: is empty",
-		"domain: d\ndescriptors: {}":                          "a mapping is not a list",
+		"domain: d\ndescriptors: [{key: a, value: 'b*c'}]":    `descriptors[0].value: "b*c": a * that is not at its end is not supported`,
+		"domain: d\ndescriptors: [{key: a, value: '**'}]":     "is not supported",
+		"domain: ''":                 "domain: is empty",
+		"domain: d\ndescriptors: {}": "a mapping is not a list",
 	} {
 		dir := folder(t, "f.yaml", text)
 		_, err := rules.Open(dir, nothing{})

@@ -59,6 +59,12 @@ func (v Value) quoted() string {
 	return v.node.GetToken().Value
 }
 
+// IsNull tells whether nothing is written where a value would stand, or null.
+func (v Value) IsNull() bool {
+	_, isNull := v.node.(*ast.NullNode)
+	return isNull
+}
+
 func (v Value) missing() error {
 	if v.node == nil {
 		return v.Fault("is missing")
