@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/granule-limits/ratelimit"
@@ -76,7 +77,7 @@ const (
 	minRetryAfter = time.Millisecond
 )
 
-var together = ratelimit.Together()
+var together = slices.Clip([]ratelimit.CallOption{ratelimit.Together()})
 
 // Decide asks all rules that apply to a request, and charges all of them or none. Being
 // refused is not an error.
@@ -156,7 +157,7 @@ func (c *call) sameStrategy(first int) int {
 
 func (e *Engine) ask(ctx context.Context, c *call, first, last int, opts []ratelimit.CallOption) ([]ratelimit.GrantedQuota, error) {
 	if last-first > 1 && !c.matched[first].limit.shadow {
-		opts = append(opts[:len(opts):len(opts)], together)
+		opts = append(together, opts...)
 	}
 	requests := c.requests[first:last:last]
 	grants, err := e.limiters[c.matched[first].limit.strategy].CheckAndUseQuotas(ctx, requests, opts...)
