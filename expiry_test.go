@@ -251,6 +251,24 @@ func TestExpiryAfterRepair(t *testing.T) {
 	}
 }
 
+// An expiry is moved an eighth of a window at a time, also of a bucket that is full
+// again before each use.
+func TestExpiryMovesSeldom(t *testing.T) {
+	client, store := expiryStore(t, redistest.Start(t), 0)
+	quota := ratelimit.Quota{Limit: 50_000_000, Window: time.Minute} // a unit in little more than 1 µs
+	for name, open := range limitertest.Strategies {
+		p, err := ratelimit.NewPolicy("p", open(store), quota)
+		require.NoError(t, err)
+		require.NoError(t, client.ConfigResetStat(t.Context()).Err())
+		for range 100 {
+			_, err := p.Allow(t.Context(), "a")
+			require.NoError(t, err)
+		}
+		moved := client.InfoMap(t.Context(), "commandstats").Item("Commandstats", "cmdstat_pexpire")
+		require.Regexp(t, "^calls=[12],", moved, name) // twice where an eighth begins meanwhile
+	}
+}
+
 // Where calls brought their own time, at most an hour longer than the longest
 // that an answer named.
 func TestExpiryOwnTime(t *testing.T) {

@@ -1,7 +1,7 @@
 -- The part that all strategies share, and the end of every script; internal/frame
 -- tells the same in Go. The strategy, whose text stands before this, gives
 --   load(key): the state kept under a key; of it, newest is the time of the newest
---     use, or any time before, and broken is set if what is there is no state
+--     use, or any time before, and nil if what is there is no state
 --   look(s, q, at): how many units count at a time that is not before the newest
 --     use, when fewer of these will, and fewer than burst, and when none will
 --   till(s, q, at, keep): when no more than keep of them will
@@ -13,26 +13,30 @@
 -- or a table costs a server as much as reading a small key.
 
 local CHECK, USE, ALL, CHECK_ALL = '1', '2', '3', '4' -- storage.Op, and Together
+local NEVER = -1
 
 -- How long a key is kept beyond its reset, in ms. A call that brought its own time
 -- may be a replay or a test, whose time passes at a pace of its own; a Use has its
 -- time from a Check, most of the time.
-local grace = 1001
+local now, grace = nil, 1001
 if own_clock then
   local t = call('TIME')
   now = t[1] * 1000000 + t[2]
-elseif op == USE then
-  local t = call('TIME')
-  local away = math.abs(now - (t[1] * 1000000 + t[2]))
-  grace = grace + math.min((away - away % 1000) / 1000, 3600000)
-elseif op ~= CHECK then
-  grace = grace + 3600000
+else
+  now = ARGV[2] + 0
+  if op == USE then
+    local t = call('TIME')
+    local away = math.abs(now - (t[1] * 1000000 + t[2]))
+    grace = grace + math.min((away - away % 1000) / 1000, 3600000)
+  elseif op ~= CHECK then
+    grace = grace + 3600000
+  end
 end
 
--- Counters by key, where there are several. A call that only tries, and has
+-- Counters by key, where cells may share one. A call that only tries, and has
 -- several, shows each request a copy, as it found the counter at its turn.
 local tries = op == CHECK or op == CHECK_ALL or op == ALL
-local states = KEYS[2] and {}
+local states = KEYS[2] and (tries or KEYS[3] or KEYS[1] == KEYS[2]) and {}
 local copy = states and tries and function(t, copy)
   local c = {}
   for k, v in pairs(t) do
@@ -43,7 +47,7 @@ end
 
 -- Decides each request in turn, and records it. A quota is reached when it has
 -- less left than the quotas before it left of the request.
-local cells, k, a, all = { false }, 0, 3, true
+local cells, k, a, all = { false, KEYS[2] and false }, 0, 3, true
 while ARGV[a] do
   local requested, how, first = ARGV[a] + 0, ARGV[a + 1], k + 1
   local granted = requested
@@ -56,13 +60,13 @@ while ARGV[a] do
       reached = false, requested = 0, granted = 0,
     }
     local at = s.newest
-    if at < now then -- time never goes backwards for a counter
+    if at and at < now then -- time never goes backwards for a counter
       at = now
     end
     -- What is no state, or lies more than a window in the future of our own clock,
     -- is repaired: all of it counts as used now.
-    if s.broken or own_clock and at > now + q.window then
-      local count = s.broken and q.burst or math.min((look(s, q, at)), q.burst)
+    if not at or own_clock and at > now + q.window then
+      local count = at and math.min((look(s, q, at)), q.burst) or q.burst
       call('DEL', key)
       s, at = load(key), now
       if count > 0 then
@@ -102,9 +106,9 @@ end
 
 -- How the counters stand after everything the call recorded, or as each request
 -- found them. Of several limits for one counter, the one that needs it longest
--- says how long it is kept.
+-- says how long it is kept, so those that cells share are saved last.
 local recorded = not tries or op == ALL and all
-local reply, r = { now, 0, 0, 0, 0, 0 }, 2
+local reply, r = KEYS[2] and { now, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 } or { now, 0, 0, 0, 0, 0 }, 2
 for i = 1, k do
   local q = cells[i]
   local s = copy and recorded and states[KEYS[i]] or q.s
@@ -126,10 +130,15 @@ for i = 1, k do
     if left < burst then
       next_after = next_at - now
     end
-    local keep = reset_after + (q.window - q.window % 8) / 8
-    if s.keep < keep then
-      s.keep = keep
+  end
+  -- of a counter that is back to full the reset is the time of its newest use
+  local keep = (count > 0 and reset_at or at) - now + (q.window - q.window % 8) / 8
+  if not states then
+    if s.write then
+      save(s, (keep - keep % 1000) / 1000 + grace)
     end
+  elseif not s.keep or s.keep < keep then
+    s.keep = keep
   end
   q.s = s
   reply[r] = not all and tries and op ~= CHECK and 0 or q.granted
@@ -138,7 +147,7 @@ for i = 1, k do
   r = r + 5
 end
 
-if recorded then
+if states and recorded then
   for i = 1, k do
     local s = cells[i].s
     if s.write then

@@ -5,45 +5,62 @@
 -- and the starts of the newest and the oldest of them. The granules older than the
 -- newest are the log: each has a field 'start units', named by a number, and three
 -- more tell the units in all of these (older) and the first and the next number.
+-- A strategy that adds to the log with most calls (LOGS) reads all six at once.
+-- Where a number is written as it was read, the text that was read is written:
+-- Redis before 7.2 takes as long to write out a number as to read two fields.
 
 local function load(key)
-  local words = call('HMGET', key, 'total', 'newest', 'oldest')
+  local words = LOGS and call('HMGET', key, 'total', 'newest', 'oldest', 'older', 'next', 'first')
+    or call('HMGET', key, 'total', 'newest', 'oldest')
   if not words[1] then
-    return { key = key, total = 0, newest = 0, oldest = 0, keep = 0, write = nil, renew = nil, log = nil }
+    return { key = key, total = 0, newest = 0, oldest = 0, write = nil, renew = nil, log = nil, words = words }
   end
-  local total, newest, oldest = tonumber(words[1]), tonumber(words[2]), tonumber(words[3])
-  if not (total and newest and oldest and total >= 0 and total <= MAX_NUMBER and newest >= oldest and newest <= MAX_NUMBER) then
-    return { key = key, newest = 0, broken = true }
+  local total, newest, oldest, log = tonumber(words[1]), tonumber(words[2]), tonumber(words[3]), nil
+  if not (total and newest and oldest and total >= 0 and total < 2^53 and newest >= oldest and newest < 2^53) then
+    return {}
   end
-  return { key = key, total = total, newest = newest, oldest = oldest, keep = 0, write = nil, renew = nil, log = nil }
+  if LOGS then
+    log = { older = tonumber(words[4]) or 0, next = tonumber(words[5]) or 0, first = tonumber(words[6]) or 0, entry = nil }
+  end
+  return { key = key, total = total, newest = newest, oldest = oldest, write = nil, renew = nil, log = log, words = words }
 end
 
--- The numbers of the log, read when first asked for.
+-- What tells of the log, read when first asked for. Later it has, under their
+-- numbers, also the granules that were read.
 local function log_of(s)
   if not s.log then
-    local words = s.oldest < s.newest and call('HMGET', s.key, 'older', 'first', 'next') or {}
-    s.log = { older = tonumber(words[1]) or 0, first = tonumber(words[2]) or 0, next = tonumber(words[3]) or 0, fields = {}, dropped = {} }
+    local words = s.oldest < s.newest and call('HMGET', s.key, 'older', 'next', 'first') or {}
+    s.log = { older = tonumber(words[1]) or 0, next = tonumber(words[2]) or 0, first = tonumber(words[3]) or 0, entry = nil }
   end
   return s.log
 end
 
 -- What looks into the log, or changes it but at its end. Made when needed, which
 -- is seldom: most calls would pay for the making only.
+local made
 local function rare(s)
-  local log, batch = log_of(s), 8
+  local log = log_of(s)
+  if log.entry then -- added a moment ago: it may have to be changed
+    local start, units = string.match(log.entry, '(%d+) (%d+)')
+    log[log.next - 1], log.changed, log.entry = { start + 0, units + 0 }, { log.next - 1 }, nil
+  end
+  if made then
+    return made
+  end
 
   -- Start and units of granule number i; nil after the last. They are read when
   -- they are asked for, more each time.
-  local function granule(i)
+  local function granule(s, i)
+    local log = s.log
     if i >= log.next then
       return nil
     end
     if not log[i] then
-      local numbers = {}
+      local batch, numbers = log.batch or 2, {}
       for j = i, math.min(i + batch, log.next) - 1 do
         numbers[#numbers + 1] = j
       end
-      batch = math.min(batch * 2, 1000)
+      log.batch = math.min(batch * 4, 1000)
       for j, text in ipairs(call('HMGET', s.key, unpack(numbers))) do
         local start, units = string.match(text or '', '^(%d+) (%d+)$')
         log[i + j - 1] = log[i + j - 1] or { tonumber(start) or 0, tonumber(units) or 0 }
@@ -52,51 +69,46 @@ local function rare(s)
     return log[i][1], log[i][2]
   end
 
-  local function put(i, start, units)
-    log[i] = { start, units }
-    table.insert(log.fields, i)
-    table.insert(log.fields, string.format('%.0f %.0f', start, units))
-  end
-
-  local function drop(i)
-    log[i] = nil
-    table.insert(log.dropped, i)
+  -- Sets granule number i, or drops it.
+  local function put(s, i, granule)
+    local log = s.log
+    log.changed = log.changed or {}
+    log[i], log.changed[#log.changed + 1] = granule, i
   end
 
   -- The number of the first granule that began after a time, the units in those
   -- before it, and its start.
-  local function expire(time)
-    local i, units = log.first, 0
-    local start, count = granule(i)
+  local function expire(s, time)
+    local i, units = s.log.first, 0
+    local start, count = granule(s, i)
     while start and start <= time do
       i, units = i + 1, units + count
-      start, count = granule(i)
+      start, count = granule(s, i)
     end
     return i, units, start or s.newest
   end
 
-  local function drop_expired(time)
-    local first, units, oldest = expire(time)
-    for i = log.first, first - 1 do
-      drop(i)
-    end
+  local function drop_expired(s, time)
+    local log = s.log
+    local first, units, oldest = expire(s, time)
+    log.gone = log.gone or log.first
     log.first, log.older = first, log.older - units
     s.total, s.oldest, s.write = s.total - units, oldest, 'all'
   end
 
   -- The start of the granule with whose end no more than keep of the units are
   -- left that count when those until a time have expired.
-  local function reach(time, keep)
-    local i, units = expire(time)
+  local function reach(s, time, keep)
+    local i, units = expire(s, time)
     local left = s.total - units
-    local start, count = granule(i)
+    local start, count = granule(s, i)
     while start do
       left = left - count
       if left <= keep then
         return start
       end
       i = i + 1
-      start, count = granule(i)
+      start, count = granule(s, i)
     end
     return s.newest
   end
@@ -104,11 +116,12 @@ local function rare(s)
   -- Takes up to n units out of the first granule that is not before the given one:
   -- that is where a use at that time was recorded, or, where time had gone on, a
   -- granule that expires no later.
-  local function give_back(given, n)
+  local function give_back(s, given, n)
+    local log = s.log
     local i, start, units = log.next, s.newest, s.total - log.older
-    while i > log.first and granule(i - 1) >= given do
+    while i > log.first and granule(s, i - 1) >= given do
       i = i - 1
-      start, units = granule(i)
+      start, units = granule(s, i)
     end
     n = math.min(n, units)
     s.total, s.write, s.renew = s.total - n, 'all', true
@@ -117,23 +130,24 @@ local function rare(s)
     end
     if n < units then
       if i < log.next then
-        put(i, start, units - n)
+        put(s, i, { start, units - n })
       end
     elseif log.first < log.next then
       for j = i, log.next - 2 do -- those after it move up
-        put(j, granule(j + 1))
+        put(s, j, { granule(s, j + 1) })
       end
       if i == log.next then -- the newest of the older ones takes its place
-        s.newest, units = granule(i - 1)
+        s.newest, units = granule(s, i - 1)
         log.older = log.older - units
       end
       log.next = log.next - 1
-      drop(log.next)
-      s.oldest = granule(log.first) or s.newest
+      put(s, log.next, nil)
+      s.oldest = granule(s, log.first) or s.newest
     end
   end
 
-  return { expire = expire, drop_expired = drop_expired, reach = reach, give_back = give_back }
+  made = { put = put, expire = expire, drop_expired = drop_expired, reach = reach, give_back = give_back }
+  return made
 end
 
 local function till(s, q, at, keep)
@@ -143,16 +157,16 @@ local function till(s, q, at, keep)
   elseif keep == s.total - 1 then -- none has expired
     return s.oldest + lasts
   end
-  return rare(s).reach(at - lasts, keep) + lasts
+  return rare(s).reach(s, at - lasts, keep) + lasts
 end
 
 local function look(s, q, at)
   local lasts, burst, count, oldest = q.window + LATE * q.granularity, q.burst, s.total, s.oldest
-  if s.total == 0 or s.newest + lasts <= at then
+  if count == 0 or s.newest + lasts <= at then
     return 0, 0, 0
   end
   if oldest + lasts <= at then
-    local _, units, start = rare(s).expire(at - lasts)
+    local _, units, start = rare(s).expire(s, at - lasts)
     count, oldest = count - units, start
   end
   local next_at = oldest + lasts
@@ -166,7 +180,7 @@ local function use(s, q, at, n)
   local start, lasts = at - at % q.granularity, q.window + LATE * q.granularity
   if n < 0 then
     if s.total > 0 and s.newest >= start then
-      rare(s).give_back(start, -n)
+      rare(s).give_back(s, start, -n)
     end
     return
   end
@@ -176,22 +190,25 @@ local function use(s, q, at, n)
     return
   end
   if s.oldest + lasts <= at then
-    rare(s).drop_expired(at - lasts)
+    rare(s).drop_expired(s, at - lasts)
   end
-  if n > MAX_NUMBER - s.total then
-    n = MAX_NUMBER - s.total
+  if n > 2^53 - 1 - s.total then
+    n = 2^53 - 1 - s.total
   end
   if s.newest == start then
     s.total, s.write = s.total + n, s.write or 'total'
   elseif n > 0 then -- the newest granule becomes the last of the log
-    local log = log_of(s)
-    local i, fields, part = log.next, log.fields, q.window / 8
-    fields[#fields + 1] = i
-    fields[#fields + 1] = string.format('%.0f %.0f', s.newest, s.total - log.older)
-    log[i] = { s.newest, s.total - log.older }
-    log.older, log.next = s.total, i + 1
+    local log, part = log_of(s), q.window / 8
+    local units, words = s.total - log.older, s.words
+    if log.changed then
+      made.put(s, log.next, { s.newest, units })
+    else
+      log.entry = words[2] .. (units == 1 and ' 1' or string.format(' %.0f', units))
+    end
+    log.older, log.next = s.write and s.total or words[1], log.next + 1
     s.renew = s.renew or s.newest - s.newest % part < start - start % part
-    s.total, s.newest, s.write = s.total + n, start, s.write or s.oldest == s.newest and 'all' or 'next'
+    s.write = s.write or s.oldest == s.newest and 'all' or 'next'
+    s.total, s.newest = s.total + n, start
   end
 end
 
@@ -200,19 +217,33 @@ local function save(s, ttl)
   local key, log = s.key, s.log
   if s.write == 'total' then
     call('HSET', key, 'total', s.total)
-  elseif s.write == 'next' then
-    call('HSET', key, 'total', s.total, 'newest', s.newest, 'older', log.older, 'next', log.next, unpack(log.fields))
+  elseif s.write == 'next' and log.entry then
+    call('HSET', key, 'total', s.total, 'newest', s.newest, 'older', log.older, 'next', log.next, s.words[5] or log.next - 1, log.entry)
   else
     if s.write == 'anew' then
       call('DEL', key)
     end
-    log = log or { older = 0, first = 0, next = 0, fields = {}, dropped = {} }
-    call('HSET', key, 'total', s.total, 'newest', s.newest, 'oldest', s.oldest, 'older', log.older, 'first', log.first, 'next', log.next)
-    for i = 1, #log.dropped, 1000 do -- as many as fit on Lua's stack
-      call('HDEL', key, unpack(log.dropped, i, math.min(i + 999, #log.dropped)))
+    log = log_of(s)
+    local set, gone = {
+      'total', s.total, 'newest', s.newest, 'oldest', s.oldest, 'older', log.older, 'next', log.next, 'first', log.first,
+      log.entry and log.next - 1, log.entry,
+    }, {}
+    for i = log.gone or log.first, log.first - 1 do
+      gone[#gone + 1] = i
     end
-    for i = 1, #log.fields, 1000 do
-      call('HSET', key, unpack(log.fields, i, math.min(i + 999, #log.fields)))
+    for _, i in ipairs(log.changed or {}) do
+      if log[i] then
+        local n = #set
+        set[n + 1], set[n + 2] = i, string.format('%.0f %.0f', log[i][1], log[i][2])
+      else
+        gone[#gone + 1] = i
+      end
+    end
+    for i = 1, #set, 1000 do -- as many as fit on Lua's stack
+      call('HSET', key, unpack(set, i, math.min(i + 999, #set)))
+    end
+    for i = 1, #gone, 1000 do
+      call('HDEL', key, unpack(gone, i, math.min(i + 999, #gone)))
     end
   end
   if s.renew or not own_clock then

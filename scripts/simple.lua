@@ -4,13 +4,13 @@
 local function load(key)
   local words = call('HMGET', key, 'newest', 'used')
   if not words[1] then
-    return { key = key, newest = -1, used = 0, write = nil, renew = nil, keep = 0 }
+    return { key = key, newest = -1, used = 0, write = nil, renew = nil, keep = nil }
   end
   local newest, used = tonumber(words[1]), tonumber(words[2])
-  if not (newest and used and newest >= 0 and newest <= MAX_NUMBER and used >= 0 and used <= MAX_NUMBER) then
-    return { key = key, newest = 0, broken = true }
+  if not (newest and used and newest >= 0 and newest < 2^53 and used >= 0 and used < 2^53) then
+    return {}
   end
-  return { key = key, newest = newest, used = used, write = nil, renew = nil, keep = 0 }
+  return { key = key, newest = newest, used = used, write = nil, renew = nil, keep = nil }
 end
 
 local function look(s, q, at)
@@ -30,7 +30,7 @@ local function use(s, q, at, n)
   if s.newest == start then
     local sum = s.used + n
     s.renew = s.renew or s.used == 0 -- all was given back, and the expiry said so
-    s.used, s.write = sum < 0 and 0 or sum > MAX_NUMBER and MAX_NUMBER or sum, true
+    s.used, s.write = sum < 0 and 0 or sum > 2^53 - 1 and 2^53 - 1 or sum, true
   elseif n > 0 then
     s.newest, s.used, s.write, s.renew = start, n, true, true
   end

@@ -7,14 +7,14 @@
 local function load(key)
   local words = call('HMGET', key, 'newest', 'current', 'previous')
   if not words[1] then
-    return { key = key, newest = -1, current = 0, previous = 0, write = nil, renew = nil, keep = 0 }
+    return { key = key, newest = -1, current = 0, previous = 0, write = nil, renew = nil, keep = nil }
   end
   local newest, current, previous = tonumber(words[1]), tonumber(words[2]), tonumber(words[3])
-  if not (newest and current and previous and newest >= 0 and newest <= MAX_NUMBER
-      and current >= 0 and current <= MAX_NUMBER and previous >= 0 and previous <= MAX_NUMBER) then
-    return { key = key, newest = 0, broken = true }
+  if not (newest and current and previous and newest >= 0 and newest < 2^53
+      and current >= 0 and current < 2^53 and previous >= 0 and previous < 2^53) then
+    return {}
   end
-  return { key = key, newest = newest, current = current, previous = previous, write = nil, renew = nil, keep = 0 }
+  return { key = key, newest = newest, current = current, previous = previous, write = nil, renew = nil, keep = nil }
 end
 
 -- ⌊n × left / window⌋ and the rest. Where the product has too many digits for a
@@ -22,11 +22,11 @@ end
 -- digit down, and left × digit are both below base × window, at most 2^52.
 local function divide(n, left, window)
   local product = n * left
-  if product <= MAX_NUMBER then
+  if product < 2^53 then
     local rest = product % window
     return (product - rest) / window, rest
   end
-  local base = 2 * MAX_SPAN / window
+  local base = 2^52 / window
   base = base - base % 1
   local digit = n % base
   local units, rest = divide((n - digit) / base, left, window)
@@ -46,7 +46,7 @@ local function used(s, q, at)
   local left = s.newest + window - at
   if left > 0 then
     local sum = s.current + covered(s.previous, left, window)
-    return sum > MAX_NUMBER and MAX_NUMBER or sum
+    return sum > 2^53 - 1 and 2^53 - 1 or sum
   end
   left = left + window -- the newest window is the previous one now
   return left > 0 and covered(s.current, left, window) or 0
@@ -63,7 +63,7 @@ local function till(s, q, _, keep)
   local product = keep * window
   local left = product / n
   left = left - left % 1 -- the most for which covered is at most keep
-  if product > MAX_NUMBER then -- which is rounded then, and corrected by exact comparison
+  if product >= 2^53 then -- which is rounded then, and corrected by exact comparison
     while covered(n, left, window) > keep do
       left = left - 1
     end
@@ -95,8 +95,8 @@ local function use(s, q, at, n)
     end
     return
   end
-  if s.current + s.previous + n > MAX_NUMBER then
-    n = math.min(n, MAX_NUMBER - used(s, q, at))
+  if s.current + s.previous + n >= 2^53 then
+    n = math.min(n, 2^53 - 1 - used(s, q, at))
     if n == 0 then
       return
     end
