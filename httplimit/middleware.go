@@ -87,6 +87,10 @@ func (m *middleware) prepare() error {
 		return err
 	}
 	m.granted = &call{granted: true, fields: m.fields}
+	for i := range m.fields.quotas {
+		q := &m.fields.quotas[i]
+		q.refused = problemOfQuotas(q.name).body()
+	}
 	m.sourced = slices.ContainsFunc(m.rules, func(r rule) bool { return r.policy.Quotas() == nil })
 	m.plain = len(m.fields.quotas) == 1 && len(m.forms) == 0 && m.countIf == nil && !m.sourced
 	return nil
@@ -135,7 +139,7 @@ func (m *middleware) rehearse(w http.ResponseWriter, r *http.Request, next http.
 	case err != nil:
 		m.report(r, err)
 	case !c.granted:
-		m.dryRun(r, c.fields.refusal(c))
+		m.dryRun(r, c.fields.refusal(c).Refusal)
 	case m.countIf != nil:
 		m.serveCounted(w, r, next, c)
 		return

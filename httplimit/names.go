@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -10,13 +11,15 @@ import (
 
 // A namedQuota is a quota as headers tell it.
 type namedQuota struct {
-	name  string
-	limit int64
+	name      string
+	limit     int64
+	limitText string
 	// window is a quota's, rounded up: clients that spread their requests over it
 	// are then a little slow rather than a little fast.
 	window  int64 // seconds
 	windows bool  // the window is a second or more, and worth telling
 	item    string
+	refused []byte // the body of a refusal by this quota alone; nil where it was not worth making
 }
 
 // namedQuotas gives every quota of the rules, each with the quotas that it has,
@@ -38,12 +41,14 @@ func namedQuotas(rules []rule, quotasOf func(i int) []ratelimit.Quota) ([]namedQ
 			}
 			seen[name] = true
 			q := quotas[i]
+			limit := min(q.Limit, maxInteger)
 			named = append(named, namedQuota{
-				name:    name,
-				limit:   min(q.Limit, maxInteger),
-				window:  atLeastOne(wholeSeconds(q.Window)),
-				windows: q.Window >= time.Second,
-				item:    quote(name) + ";r=",
+				name:      name,
+				limit:     limit,
+				limitText: strconv.FormatInt(limit, 10),
+				window:    atLeastOne(wholeSeconds(q.Window)),
+				windows:   q.Window >= time.Second,
+				item:      quote(name) + ";r=",
 			})
 		}
 	}

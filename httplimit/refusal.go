@@ -37,11 +37,35 @@ type problem struct {
 	Violated []string `json:"violated-policies,omitempty"`
 }
 
-func (f *fields) refusal(c *call) Refusal {
-	var refusal Refusal
+// body is the problem in JSON.
+func (p problem) body() []byte {
+	body, _ := json.Marshal(p) // of strings and a number
+	return append(body, '\n')
+}
+
+func problemOfQuotas(violated ...string) problem {
+	return problem{
+		Type:     quotaExceeded,
+		Title:    "Request cannot be satisfied as assigned quota has been exceeded",
+		Status:   http.StatusTooManyRequests,
+		Violated: violated,
+	}
+}
+
+// A refusalBody is a Refusal and, where it is known already, the body that tells it.
+type refusalBody struct {
+	Refusal
+	body []byte
+}
+
+func (f *fields) refusal(c *call) refusalBody {
+	var refusal refusalBody
 	seconds := int64(1)
 	f.each(c, func(q *namedQuota, s ratelimit.QuotaState) {
 		if refuses(c, s) {
+			if refusal.body = nil; len(refusal.Violated) == 0 {
+				refusal.body = q.refused
+			}
 			refusal.Violated = append(refusal.Violated, q.name)
 			seconds = max(seconds, q.retryAfter(s))
 		}
@@ -56,15 +80,14 @@ func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, c *call) {
 	c.fields.set(w.Header(), c)
 	setRetry(w.Header(), strconv.FormatInt(int64(refusal.RetryAfter/time.Second), 10))
 	if m.refused != nil {
-		m.refused(w, r, refusal)
+		m.refused(w, r, refusal.Refusal)
 		return
 	}
-	write(w, r, problem{
-		Type:     quotaExceeded,
-		Title:    "Request cannot be satisfied as assigned quota has been exceeded",
-		Status:   http.StatusTooManyRequests,
-		Violated: refusal.Violated,
-	})
+	body := refusal.body
+	if body == nil {
+		body = problemOfQuotas(refusal.Violated...).body()
+	}
+	write(w, r, http.StatusTooManyRequests, body)
 }
 
 // fail answers what could not be decided.
@@ -87,7 +110,7 @@ func (m *middleware) fail(w http.ResponseWriter, r *http.Request, next http.Hand
 		m.failed(w, r, err)
 		return
 	}
-	write(w, r, p)
+	write(w, r, p.Status, p.body())
 }
 
 // problemOf is what a client may know of an error: whether it is the client's, the
@@ -109,21 +132,19 @@ func problemOf(err error) problem {
 
 // setRetry says when to come back, and that this answer is for nobody else.
 func setRetry(h http.Header, seconds string) {
-	h.Set(fieldRetry, seconds)
-	h.Set("Cache-Control", "no-store")
+	values := []string{seconds, "no-store"}
+	h[fieldRetry], h["Cache-Control"] = values[0:1:1], values[1:2:2]
 }
 
 // write answers with a problem, and to HEAD with its header only.
-func write(w http.ResponseWriter, r *http.Request, p problem) {
+func write(w http.ResponseWriter, r *http.Request, status int, body []byte) {
 	h := w.Header()
 	for _, field := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified"} {
 		h.Del(field) // of an answer that a middleware around this one expected
 	}
 	h.Set("Content-Type", "application/problem+json")
-	w.WriteHeader(p.Status)
-	if r.Method == http.MethodHead {
-		return
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body)
 	}
-	body, _ := json.Marshal(p) // of strings and a number
-	_, _ = w.Write(append(body, '\n'))
 }
