@@ -20,11 +20,11 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/granule-limits/ratelimit"
+	"github.com/granule-limits/ratelimit/internal/rediscall"
 	"github.com/granule-limits/ratelimit/limits"
 )
 
@@ -69,15 +69,10 @@ func New(client redis.UniversalClient, opts ...Option) (*Table, error) {
 	for _, o := range opts {
 		o(t)
 	}
-	_, isRing := client.(*redis.Ring)
-	switch {
-	case client == nil:
-		return nil, fmt.Errorf("%w: redistable.New: the client is nil", ratelimit.ErrMisconfigured)
-	case isRing:
-		return nil, fmt.Errorf("%w: redistable.New: a redis.Ring moves keys when a server goes down: use a cluster, or Sentinel", ratelimit.ErrMisconfigured)
-	case t.namespace == "" || strings.ContainsAny(t.namespace, "{}"):
-		return nil, fmt.Errorf("%w: redistable.WithNamespace: %q is empty or has a brace", ratelimit.ErrMisconfigured, t.namespace)
-	case t.onError == nil:
+	if err := rediscall.Check("redistable", client, t.namespace, "their limits are not there"); err != nil {
+		return nil, err
+	}
+	if t.onError == nil {
 		return nil, fmt.Errorf("%w: redistable.WithOnError: the function is nil", ratelimit.ErrMisconfigured)
 	}
 	return t, nil

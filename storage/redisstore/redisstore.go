@@ -12,7 +12,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -86,21 +85,16 @@ func New(client Client, opts ...Option) (*Store, error) {
 	for _, o := range opts {
 		o(s)
 	}
-	_, isRing := client.(*redis.Ring)
-	switch {
-	case client == nil:
-		return nil, fmt.Errorf("%w: redisstore.New: the client is nil", storage.ErrMisconfigured)
-	case isRing:
-		return nil, fmt.Errorf("%w: redisstore.New: a redis.Ring moves keys when a server goes down, and their counters start again: use a cluster, or Sentinel", storage.ErrMisconfigured)
-	case s.timeout <= 0:
-		return nil, fmt.Errorf("%w: redisstore.WithTimeout: %v is not above zero", storage.ErrMisconfigured, s.timeout)
-	case s.namespace == "" || strings.ContainsAny(s.namespace, "{}"):
-		return nil, fmt.Errorf("%w: redisstore.WithNamespace: %q is empty or has a brace", storage.ErrMisconfigured, s.namespace)
+	if err := rediscall.Check("redisstore", client, s.namespace, "their counters start again"); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.timedOut, err = rediscall.TimedOut("redisstore", s.timeout); err != nil {
+		return nil, err
 	}
 	if _, ok := client.(*redis.ClusterClient); ok {
 		s.clustered.Store(true) // of others the first CROSSSLOT tells
 	}
-	s.timedOut = fmt.Errorf("no answer within redisstore.WithTimeout(%v): %w", s.timeout, context.DeadlineExceeded)
 	return s, nil
 }
 

@@ -3,7 +3,6 @@ package redistokens
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -58,18 +57,13 @@ func New(client Client, opts ...Option) (*Store, error) {
 	for _, o := range opts {
 		o(s)
 	}
-	_, isRing := client.(*redis.Ring)
-	switch {
-	case client == nil:
-		return nil, fmt.Errorf("%w: redistokens.New: the client is nil", storage.ErrMisconfigured)
-	case isRing:
-		return nil, fmt.Errorf("%w: redistokens.New: a redis.Ring moves keys when a server goes down, and their places are given again: use a cluster, or Sentinel", storage.ErrMisconfigured)
-	case s.timeout <= 0:
-		return nil, fmt.Errorf("%w: redistokens.WithTimeout: %v is not above zero", storage.ErrMisconfigured, s.timeout)
-	case s.namespace == "" || strings.ContainsAny(s.namespace, "{}"):
-		return nil, fmt.Errorf("%w: redistokens.WithNamespace: %q is empty or has a brace", storage.ErrMisconfigured, s.namespace)
+	if err := rediscall.Check("redistokens", client, s.namespace, "their places are given again"); err != nil {
+		return nil, err
 	}
-	s.timedOut = fmt.Errorf("no answer within redistokens.WithTimeout(%v): %w", s.timeout, context.DeadlineExceeded)
+	var err error
+	if s.timedOut, err = rediscall.TimedOut("redistokens", s.timeout); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
