@@ -46,7 +46,7 @@ var luaFaults = []struct{ from, to string }{
 	{"log.older, log.next = s.write and s.total or words[1], log.next + 1", "log.older, log.next = words[1], log.next + 1"},
 	{"(units == 1 and ' 1' or string.format(' %.0f', units))", "' 1'"},
 	{"if log.entry then -- added a moment ago", "if false then -- added a moment ago"},
-	{"while i > log.first and granule(s, i - 1) >= given do", "while i > log.first and granule(s, i - 1) > given do"},
+	{"(granule(s, i - 1) or 0) >= given", "(granule(s, i - 1) or 0) > given"},
 	{"put(s, j, { granule(s, j + 1) })", "put(s, j, { granule(s, j) })"},
 	{"s.oldest = granule(s, log.first) or s.newest", ""},
 	{"local LATE, LOGS = 1", "local LATE, LOGS = 0"},

@@ -9,29 +9,52 @@
 -- Where a number is written as it was read, the text that was read is written:
 -- Redis before 7.2 takes as long to write out a number as to read two fields.
 
+-- A log that does not fit what else is known of it is given up: all its units
+-- count as used when the newest were. So nothing that somebody else wrote into it,
+-- or deleted from it, is looked for in vain, or locks out for longer than a window.
+local function give_up(s)
+  s.oldest, s.anew, s.log = s.newest, true, { older = 0, next = 0, first = 0, entry = nil }
+  return s.log
+end
+
+-- The numbers of a log that is not empty, if they can be.
+local function log_from(s, older, next, first)
+  older, next, first = tonumber(older), tonumber(next), tonumber(first)
+  if older and next and first and older >= 0 and older <= s.total
+    and first >= 0 and first < next and next < 2^53 and first % 1 == 0 and next % 1 == 0 then
+    s.log = { older = older, next = next, first = first, entry = nil }
+    return s.log
+  end
+  return give_up(s)
+end
+
 local function load(key)
   local words = LOGS and call('HMGET', key, 'total', 'newest', 'oldest', 'older', 'next', 'first')
     or call('HMGET', key, 'total', 'newest', 'oldest')
   if not words[1] then
     return { key = key, total = 0, newest = 0, oldest = 0, write = nil, renew = nil, log = nil, words = words }
   end
-  local total, newest, oldest, log = tonumber(words[1]), tonumber(words[2]), tonumber(words[3]), nil
+  local total, newest, oldest = tonumber(words[1]), tonumber(words[2]), tonumber(words[3])
   if not (total and newest and oldest and total >= 0 and total < 2^53 and newest >= oldest and newest < 2^53) then
     return {}
   end
-  if LOGS then
-    log = { older = tonumber(words[4]) or 0, next = tonumber(words[5]) or 0, first = tonumber(words[6]) or 0, entry = nil }
+  local s = { key = key, total = total, newest = newest, oldest = oldest, write = nil, renew = nil, log = nil, words = words }
+  if LOGS and oldest < newest then
+    log_from(s, words[4], words[5], words[6])
   end
-  return { key = key, total = total, newest = newest, oldest = oldest, write = nil, renew = nil, log = log, words = words }
+  return s
 end
 
 -- What tells of the log, read when first asked for. Later it has, under their
 -- numbers, also the granules that were read.
 local function log_of(s)
-  if not s.log then
-    local words = s.oldest < s.newest and call('HMGET', s.key, 'older', 'next', 'first') or {}
-    s.log = { older = tonumber(words[1]) or 0, next = tonumber(words[2]) or 0, first = tonumber(words[3]) or 0, entry = nil }
+  if s.log then
+    return s.log
+  elseif s.oldest < s.newest then
+    local words = call('HMGET', s.key, 'older', 'next', 'first')
+    return log_from(s, words[1], words[2], words[3])
   end
+  s.log = { older = 0, next = 0, first = 0, entry = nil }
   return s.log
 end
 
@@ -48,14 +71,14 @@ local function rare(s)
     return made
   end
 
-  -- Start and units of granule number i; nil after the last. They are read when
-  -- they are asked for, more each time.
+  -- Start and units of granule number i; nil after the last, and if there is none
+  -- in its place. They are read when they are asked for, more each time.
   local function granule(s, i)
     local log = s.log
     if i >= log.next then
       return nil
     end
-    if not log[i] then
+    if log[i] == nil then
       local batch, numbers = log.batch or 2, {}
       for j = i, math.min(i + batch, log.next) - 1 do
         numbers[#numbers + 1] = j
@@ -63,10 +86,14 @@ local function rare(s)
       log.batch = math.min(batch * 4, 1000)
       for j, text in ipairs(call('HMGET', s.key, unpack(numbers))) do
         local start, units = string.match(text or '', '^(%d+) (%d+)$')
-        log[i + j - 1] = log[i + j - 1] or { tonumber(start) or 0, tonumber(units) or 0 }
+        if log[i + j - 1] == nil then
+          log[i + j - 1] = start and start + 0 < s.newest and { start + 0, units + 0 } or false
+        end
       end
     end
-    return log[i][1], log[i][2]
+    if log[i] then
+      return log[i][1], log[i][2]
+    end
   end
 
   -- Sets granule number i, or drops it.
@@ -85,12 +112,17 @@ local function rare(s)
       i, units = i + 1, units + count
       start, count = granule(s, i)
     end
+    local rest = s.log.older - units
+    if rest < 0 or not start and (i < s.log.next or rest > 0) then
+      give_up(s)
+      return 0, 0, s.newest
+    end
     return i, units, start or s.newest
   end
 
   local function drop_expired(s, time)
-    local log = s.log
     local first, units, oldest = expire(s, time)
+    local log = s.log
     log.gone = log.gone or log.first
     log.first, log.older = first, log.older - units
     s.total, s.oldest, s.write = s.total - units, oldest, 'all'
@@ -119,7 +151,7 @@ local function rare(s)
   local function give_back(s, given, n)
     local log = s.log
     local i, start, units = log.next, s.newest, s.total - log.older
-    while i > log.first and granule(s, i - 1) >= given do
+    while i > log.first and (granule(s, i - 1) or 0) >= given do
       i = i - 1
       start, units = granule(s, i)
     end
@@ -137,8 +169,12 @@ local function rare(s)
         put(s, j, { granule(s, j + 1) })
       end
       if i == log.next then -- the newest of the older ones takes its place
-        s.newest, units = granule(s, i - 1)
-        log.older = log.older - units
+        local start, units = granule(s, i - 1)
+        if not start then
+          give_up(s)
+          return
+        end
+        s.newest, log.older = start, log.older - units
       end
       log.next = log.next - 1
       put(s, log.next, nil)
@@ -215,12 +251,12 @@ end
 -- Writes what of s.write has changed.
 local function save(s, ttl)
   local key, log = s.key, s.log
-  if s.write == 'total' then
+  if s.write == 'total' and not s.anew then
     call('HSET', key, 'total', s.total)
   elseif s.write == 'next' and log.entry then
     call('HSET', key, 'total', s.total, 'newest', s.newest, 'older', log.older, 'next', log.next, s.words[5] or log.next - 1, log.entry)
   else
-    if s.write == 'anew' then
+    if s.write == 'anew' or s.anew then
       call('DEL', key)
     end
     log = log_of(s)
@@ -246,9 +282,9 @@ local function save(s, ttl)
       call('HDEL', key, unpack(gone, i, math.min(i + 999, #gone)))
     end
   end
-  if s.renew or not own_clock then
+  if s.renew or s.anew or not own_clock then
     call('PEXPIRE', key, ttl)
   end
-  s.write, s.renew, s.log = nil, nil, nil
+  s.write, s.renew, s.anew, s.log = nil, nil, nil, nil
 end
 
