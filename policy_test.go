@@ -2,7 +2,10 @@ package ratelimit_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,9 +91,12 @@ func TestPolicy(t *testing.T) {
 // Policies of different names do not share counters, however the names and keys
 // are put together.
 func TestPolicyNames(t *testing.T) {
+	long := strings.Repeat("x", 300)
+	digest := sha256.Sum256([]byte("a:" + long)) // what stands in its place
 	eachPolicy(t, func(t *testing.T, limiter ratelimit.Limiter) {
 		for _, c := range []struct{ name, key string }{
-			{"a", "b:c"}, {"a:b", "c"}, {"a%3Ab", "c"}, {"a", "b%3Ac"}, {"a%", "3Ab:c"}, {"sha256", "x"},
+			{"a", "b:c"}, {"a:b", "c"}, {"a%3Ab", "c"}, {"a", "b%3Ac"}, {"a%", "3Ab:c"},
+			{"a", long}, {"sha256", hex.EncodeToString(digest[:])}, {"sha256", "x"},
 		} {
 			p, err := ratelimit.NewPolicy(c.name, limiter, ratelimit.PerMinute(1))
 			require.NoError(t, err)
