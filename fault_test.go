@@ -20,6 +20,8 @@ import (
 // of single strategies.
 var luaFaults = []struct{ from, to string }{
 	{"local at = s.newest > now and s.newest or now", "local at = now"},
+	{"till(s, q, at, (used < burst and used or burst) - 1)", "till(s, q, at, used - 1)"},
+	{"till(s, q, at, (used < burst and used or burst) - 1)", "till(s, q, at, 0)"},
 	{"if left < 0 then\n    left = 0", "if false then\n    left = 0"},
 	{"if q.requested > burst then", "if q.requested >= burst then"},
 	{"till(s, q, at, burst - q.requested)", "till(s, q, at, burst - q.requested + 1)"},
@@ -28,31 +30,44 @@ var luaFaults = []struct{ from, to string }{
 	{"local s = states and states[key] or load(key)", "local s = load(key)"},
 	{"local tries = op == CHECK or op == CHECK_ALL or op == ALL", "local tries = op == CHECK"},
 	{"local recorded = not tries or op == ALL and all", "local recorded = not tries"},
-	{"q.s = copy and copy(s, copy) or s", "q.s = s"},
+	{"q.s = copy and copy(s) or s", "q.s = s"},
 	{"requested = granted > 0 and 0 or requested", ""},
 	{"KEYS[2] and (tries or KEYS[3] or KEYS[1] == KEYS[2]) and {}", "KEYS[3] and {}"},
 	{"if at and at < now then -- time never goes backwards", "if at then -- time never goes backwards"},
 	{"use(s, q, granted > 0 and s.newest > now and s.newest or now, granted)", "use(s, q, now, granted)"},
 
-	{"if count == 0 or s.newest + lasts <= at then\n    return 0", "if count == 0 or s.newest + lasts < at then\n    return 0"},
-	{"if oldest + lasts <= at then", "if oldest + lasts < at then"},
-	{"if count > burst and burst > 0 then", "if false then"},
-	{"while start and start <= time do", "while start and start < time do"},
-	{"return i, units, start or s.newest", "return i, units, s.oldest"},
-	{"if left <= keep then", "if left < keep then"},
-	{"if s.newest == start then\n    s.total", "if s.newest >= start - q.granularity then\n    s.total"},
-	{"log.first, log.older = first, log.older - units", "log.first = first"},
-	{"log.older, log.next = s.write and s.total or words[1], log.next + 1", "log.older, log.next = s.write and s.total or words[1], log.next"},
-	{"log.older, log.next = s.write and s.total or words[1], log.next + 1", "log.older, log.next = words[1], log.next + 1"},
-	{"(units == 1 and ' 1' or string.format(' %.0f', units))", "' 1'"},
-	{"if log.entry then -- added a moment ago", "if false then -- added a moment ago"},
-	{"(granule(s, i - 1) or 0) >= given", "(granule(s, i - 1) or 0) > given"},
-	{"put(s, j, { granule(s, j + 1) })", "put(s, j, { granule(s, j) })"},
-	{"s.oldest = granule(s, log.first) or s.newest", ""},
-	{"local LATE, LOGS = 1", "local LATE, LOGS = 0"},
-	{"local LATE, LOGS = 0", "local LATE, LOGS = 1"},
+	{"if s.newest + lasts <= at then\n    return 0", "if s.newest + lasts < at then\n    return 0"},
+	{"elseif s.oldest + lasts > at then", "elseif s.oldest + lasts >= at then"},
+	{"find(s, 1, at - lasts + 1)\n  return", "find(s, 1, at - lasts)\n  return"},
+	{"s.first, s.gone, s.oldest = log.find(s, 1, at - lasts + 1)", "s.first, s.gone, s.oldest = log.find(s, 1, at - lasts)"},
+	{"s.first, s.gone, s.oldest = log.find(s, 1, at - lasts + 1)", "s.first, s.gone = log.find(s, 1, at - lasts + 1)"},
+	{"if keep == s.used - s.gone - 1 then", "if keep == s.used - s.gone - 2 then"},
+	{"find(s, 8, s.used - keep)", "find(s, 8, s.used - keep + 1)"},
+	{"low, before, step = i + 1, look_up(s, i, 8), step * 2 + 1", "low, step = i + 1, step * 2 + 1"},
+	{"high, start = i, look_up(s, i, 1)", "high = i"},
+	{"if look_up(s, i, offset) < least then", "if look_up(s, i, offset) <= least then"},
+	{"s.part = s.part .. next_entry(s)", ""},
+	{"HEAD + s.first * ENTRY, '-1') .. next_entry(s)", "HEAD + s.first * ENTRY, '-1')"},
+	{"HEAD + s.first * ENTRY, '-1')", "HEAD, '-1')"},
+	{"- HEAD + #next_entry(s)", "- HEAD"},
+	{"i, next = i - s.first, next - s.first", ""},
+	{"look_up(s, j, 8) - n)", "look_up(s, j, 8))"},
+	{"made.lower(s, i, n < units and i or i + 1, n)", "made.lower(s, i, i, n)"},
+	{"local units = (i < s.size and look_up(s, i, 8) or s.used) - before", "local units = (i < s.size and look_up(s, i, 8) or s.used) - s.gone"},
+	{"s.newest, s.used = look_up(s, i - 1, 1), before", "s.used = before"},
+	{"made.lower(s, i - 1, i, 0)", ""},
+	{"s.oldest = s.first < s.size and look_up(s, s.first, 1) or s.newest", ""},
+	{"if s.first > 16 + (s.size - s.first) / 4 then", "if s.first > 16 + (s.size - s.first) / 4 then s.size = s.size - 1"},
+	{"if s.used + n >= 2^53 then", "if false then"},
+	{"s.gone, n = 0, math.min(n, 2^53 - 1 - s.used)", "n = math.min(n, 2^53 - 1 - s.used)"},
+	{"s.part = s.part .. bytes(s.newest, s.used)", ""},
+	{"if s.size then\n      s.size = s.size + 1", "if false then\n      s.size = s.size + 1"},
+	{"s.write == 'all' and 'both' or s.write or 'next'", "s.write or 'next'"},
+	{"if write ~= 'next' then", "if false then"},
+	{"local LATE = 1", "local LATE = 0"},
+	{"local LATE = 0", "local LATE = 1"},
 
-	{"if ends <= at then", "if ends < at then"},
+	{"return at < s.newest + q.window and s.used or 0", "return at <= s.newest + q.window and s.used or 0"},
 	{"local start = at - at % q.window", "local start = at"},
 
 	{"return rest > 0 and units + 1 or units", "return units"},
@@ -66,23 +81,25 @@ var luaFaults = []struct{ from, to string }{
 	{"elseif start == s.newest - q.window then\n      local rest = s.previous", "elseif false then\n      local rest = s.previous"},
 	{"s.previous, s.write, s.renew = rest > 0 and rest or 0, true, true", "s.previous, s.write = rest > 0 and rest or 0, true"},
 	{"if s.current + s.previous + n >= 2^53 then", "if false then"},
-	{"n = math.min(n, 2^53 - 1 - used(s, q, at))", "n = math.min(n, 2^53 - 1 - s.current)"},
+	{"n = math.min(n, 2^53 - 1 - count(s, q, at))", "n = math.min(n, 2^53 - 1 - s.current)"},
 	{"s.previous = s.newest == start - q.window and s.current or 0", "s.previous = s.current"},
 
-	{"return full - w + (part > p and 1 or 0)", "return full - w"},
-	{"local keep = (count < q.burst and count or q.burst) - 1", "local keep = count - 1"},
+	{"return part > 0 and full + 1 or full", "return full"},
+	{"full, part = full - w, part - p\n  end\n  return", "full = full - w\n  end\n  return"},
 	{"return (units - rest) / window + (rest > 0 and 1 or 0)", "return (units - rest) / window"},
 	{"elseif units < 2^53 then", "elseif true then"},
 	{"if time < 2^53 then", "if true then"},
 	{"return (time - part) / rate, part", "return (time - part) / rate, 0"},
-	{"if count + n > q.burst then", "if false then"},
+	{"if op == '2' then", "if false then"},
 	{"while n < most and (w < time or w == time and p < part) do", "while n < most and w < time do"},
-	{"if s.rate == rate or s.rate == 0 then", "if true then"},
+	{"if s.rate == rate or s.rate < 0 then", "if true then"},
+	{"if rate == 0 then -- of a limit of 0", "if false then -- of a limit of 0"},
 	{"if part >= rate then", "if false then"},
 	{"return n * ((window - rest) / rate) + (n * rest - part) / rate, part", "return n * ((window - rest) / rate), part"},
 	{"w = w - math.max(0, s.newest - at) -- refilled", "w = w -- refilled"},
-	{"(s.write == 'all' or s.rate ~= rate) and 'all'", "false"},
-	{"(s.write == 'part' or s.part ~= part) and 'part'", "false"},
+	{"s.write = (s.write == 'all' or s.part ~= part or", "s.write = (s.part ~= part or"},
+	{"s.part ~= part or s.rate ~= rate", "s.part ~= part"},
+	{"s.part ~= part or s.rate ~= rate", "s.rate ~= rate"},
 }
 
 func TestTwinSeesFaultsInLua(t *testing.T) {
@@ -109,12 +126,10 @@ func TestTwinSeesFaultsInLua(t *testing.T) {
 
 // goFaults are changes to what a strategy answers or records.
 var goFaults = map[string]func(s frame.Strategy) frame.Strategy{
-	"one too many left": withLook(func(_ int64, used, _, _ *int64) { *used = max(*used-1, 0) }),
-	"one too few left":  withLook(func(_ int64, used, _, _ *int64) { *used += min(*used, 1) }),
-	"next a µs early":   withLook(func(_ int64, _, next, _ *int64) { *next-- }),
-	"reset is now":      withLook(func(at int64, _, _, reset *int64) { *reset = at }),
-	"retry a µs early":  withTill(func(till int64) int64 { return till - 1 }),
-	"retry a µs late":   withTill(func(till int64) int64 { return till + 1 }),
+	"one too many left": withCount(func(used int64) int64 { return max(used-1, 0) }),
+	"one too few left":  withCount(func(used int64) int64 { return used + min(used, 1) }),
+	"retry a µs early":  withTill(func(till, keep int64) int64 { return till - min(keep, 1) }),
+	"reset a µs late":   withTill(func(till, keep int64) int64 { return till + max(1-keep, 0) }),
 	"records one less": withUse(func(at, n int64) (int64, int64) {
 		if n > 1 {
 			n--
@@ -125,23 +140,19 @@ var goFaults = map[string]func(s frame.Strategy) frame.Strategy{
 	"never gives back":  withUse(func(at, n int64) (int64, int64) { return at, max(n, 0) }),
 }
 
-func withLook(change func(at int64, used, nextAt, resetAt *int64)) func(frame.Strategy) frame.Strategy {
+func withCount(change func(used int64) int64) func(frame.Strategy) frame.Strategy {
 	return func(s frame.Strategy) frame.Strategy {
-		look := s.Look
-		s.Look = func(state storage.State, c *storage.Cell, at int64) (used, nextAt, resetAt int64) {
-			used, nextAt, resetAt = look(state, c, at)
-			change(at, &used, &nextAt, &resetAt)
-			return used, nextAt, resetAt
-		}
+		count := s.Count
+		s.Count = func(state storage.State, c *storage.Cell, at int64) int64 { return change(count(state, c, at)) }
 		return s
 	}
 }
 
-func withTill(change func(till int64) int64) func(frame.Strategy) frame.Strategy {
+func withTill(change func(till, keep int64) int64) func(frame.Strategy) frame.Strategy {
 	return func(s frame.Strategy) frame.Strategy {
 		till := s.Till
 		s.Till = func(state storage.State, c *storage.Cell, at, keep int64) int64 {
-			return change(till(state, c, at, keep))
+			return change(till(state, c, at, keep), keep)
 		}
 		return s
 	}

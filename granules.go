@@ -32,24 +32,16 @@ func (g granules) lasts(c *storage.Cell) int64 {
 	return c.Window + g.late*c.Granularity
 }
 
-func (g granules) look(s storage.State, c *storage.Cell, at int64) (used, nextAt, resetAt int64) {
+func (g granules) count(s storage.State, c *storage.Cell, at int64) int64 {
 	lasts := g.lasts(c)
 	if len(s) == 0 || s[wordNewest]+lasts <= at {
-		return 0, 0, 0
+		return 0
 	}
-	used, oldest := s[wordTotal], s[wordNewest]
-	for older := olderGranules(s); len(older) > 0; older = older[2:] {
-		if older[0]+lasts > at {
-			oldest = older[0]
-			break
-		}
+	used := s[wordTotal]
+	for older := olderGranules(s); len(older) > 0 && older[0]+lasts <= at; older = older[2:] {
 		used -= older[1]
 	}
-	nextAt, resetAt = oldest+lasts, s[wordNewest]+lasts
-	if used > c.Burst && c.Burst > 0 {
-		nextAt = g.till(s, c, at, c.Burst-1)
-	}
-	return used, nextAt, resetAt
+	return used
 }
 
 func (g granules) till(s storage.State, c *storage.Cell, at, keep int64) int64 {

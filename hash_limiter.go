@@ -10,9 +10,9 @@ var hash = define(strategy{
 	lua:      []string{"granules.lua"},
 	granular: true,
 	Strategy: frame.Strategy{
-		Look: granules{late: 1}.look,
-		Till: granules{late: 1}.till,
-		Use:  granules{late: 1}.use,
+		Count: granules{late: 1}.count,
+		Till:  granules{late: 1}.till,
+		Use:   granules{late: 1}.use,
 	},
 })
 

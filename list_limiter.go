@@ -12,9 +12,9 @@ var list = define(strategy{
 	name: "list",
 	lua:  []string{"granules.lua"},
 	Strategy: frame.Strategy{
-		Look: granules{}.look,
-		Till: granules{}.till,
-		Use:  granules{}.use,
+		Count: granules{}.count,
+		Till:  granules{}.till,
+		Use:   granules{}.use,
 	},
 	// A log is a window whose granules are as fine as time itself.
 	adapt: func(c *storage.Cell, _ Quota) { c.Granularity = 1 },

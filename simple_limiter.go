@@ -8,9 +8,9 @@ import (
 var simple = define(strategy{
 	name: "simple",
 	Strategy: frame.Strategy{
-		Look: simpleLook,
-		Till: simpleTill,
-		Use:  simpleUse,
+		Count: simpleCount,
+		Till:  simpleTill,
+		Use:   simpleUse,
 	},
 })
 
@@ -29,12 +29,11 @@ const (
 	simpleUsed          // units used in it
 )
 
-func simpleLook(s storage.State, c *storage.Cell, at int64) (used, nextAt, resetAt int64) {
+func simpleCount(s storage.State, c *storage.Cell, at int64) int64 {
 	if len(s) == 0 || s[simpleNewest]+c.Window <= at {
-		return 0, 0, 0
+		return 0
 	}
-	end := s[simpleNewest] + c.Window
-	return s[simpleUsed], end, end
+	return s[simpleUsed]
 }
 
 func simpleTill(s storage.State, c *storage.Cell, _, _ int64) int64 {

@@ -10,9 +10,9 @@ import (
 var slidingCounter = define(strategy{
 	name: "sliding-counter",
 	Strategy: frame.Strategy{
-		Look: counterLook,
-		Till: counterTill,
-		Use:  counterUse,
+		Count: counterCount,
+		Till:  counterTill,
+		Use:   counterUse,
 	},
 })
 
@@ -46,14 +46,7 @@ const (
 	counterPrevious        // units used in the window before it
 )
 
-func counterLook(s storage.State, c *storage.Cell, at int64) (used, nextAt, resetAt int64) {
-	if used = counterUsed(s, c, at); used == 0 {
-		return 0, 0, 0
-	}
-	return used, counterTill(s, c, at, max(0, min(used, c.Burst)-1)), counterTill(s, c, at, 0)
-}
-
-func counterUsed(s storage.State, c *storage.Cell, at int64) int64 {
+func counterCount(s storage.State, c *storage.Cell, at int64) int64 {
 	if len(s) == 0 {
 		return 0
 	}
@@ -98,7 +91,7 @@ func counterUse(s storage.State, c *storage.Cell, at, n int64) storage.State {
 	if n < 0 {
 		return counterGiveBack(s, c, start, -n)
 	}
-	n = min(n, storage.MaxNumber-counterUsed(s, c, at))
+	n = min(n, storage.MaxNumber-counterCount(s, c, at))
 	switch {
 	case n == 0: // it is full
 	case len(s) == 0 || s[counterNewest] < start-c.Window:

@@ -10,9 +10,9 @@ var slidingWindow = define(strategy{
 	lua:      []string{"granules.lua"},
 	granular: true,
 	Strategy: frame.Strategy{
-		Look: granules{}.look,
-		Till: granules{}.till,
-		Use:  granules{}.use,
+		Count: granules{}.count,
+		Till:  granules{}.till,
+		Use:   granules{}.use,
 	},
 })
 

@@ -10,9 +10,9 @@ import (
 var tokenBucket = define(strategy{
 	name: "token-bucket",
 	Strategy: frame.Strategy{
-		Look: bucketLook,
-		Till: bucketTill,
-		Use:  bucketUse,
+		Count: bucketCount,
+		Till:  bucketTill,
+		Use:   bucketUse,
 	},
 	validate: validateBucket,
 	adapt: func(c *storage.Cell, q Quota) {
@@ -104,26 +104,19 @@ func fullAt(s storage.State, c *storage.Cell, r refill) (whole, part int64) {
 	return s[bucketNewest] + whole, part
 }
 
-func bucketLook(s storage.State, c *storage.Cell, at int64) (used, nextAt, resetAt int64) {
+func bucketCount(s storage.State, c *storage.Cell, at int64) int64 {
 	if len(s) == 0 {
-		return 0, 0, 0
+		return 0
 	}
 	r := refillOf(c.Window, c.Limit)
 	whole, part := fullAt(s, c, r)
-	used = r.missing(whole-at, part)
-	return used, r.till(whole, part, min(used, c.Burst)-1), r.till(whole, part, 0)
+	return r.missing(whole-at, part)
 }
 
-func bucketTill(s storage.State, c *storage.Cell, _, keep int64) int64 {
+func bucketTill(s storage.State, c *storage.Cell, _, keep int64) int64 { // whole µs, rounded up
 	r := refillOf(c.Window, c.Limit)
 	whole, part := fullAt(s, c, r)
-	return r.till(whole, part, keep)
-}
-
-// till is when keep units are missing, in whole µs, rounded up, of a bucket that
-// is full at a time.
-func (r refill) till(whole, part, keep int64) int64 {
-	w, p := r.of(max(keep, 0))
+	w, p := r.of(keep)
 	if part > p {
 		whole++
 	}

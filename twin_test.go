@@ -111,11 +111,13 @@ func sprintCall(c *storage.Call) string {
 
 // traffic makes random calls on a few counters, at times that move by what is
 // awkward: nothing, one µs around the moments that the last answer named, years,
-// and backwards.
+// and backwards. Steady traffic is little at a time, for several windows: logs grow
+// long, and what expired at their beginning is cleared away.
 type traffic struct {
 	*rand.Rand
 	strategy *strategy
 	modelled bool // without what the model does not know
+	steady   bool
 	prefixes []string
 	quotas   []Quota
 	now      int64
@@ -126,10 +128,15 @@ type traffic struct {
 func newTraffic(s *strategy, seed uint64) *traffic {
 	g := &traffic{Rand: rand.New(rand.NewPCG(seed, 0)), strategy: s}
 	g.modelled = g.IntN(2) == 0 && modelKnows(s.name)
-	for i := range 1 + g.IntN(3) {
+	g.steady = g.IntN(6) == 0
+	prefixes, quotas := 1+g.IntN(3), 1+g.IntN(4)
+	if g.steady {
+		prefixes, quotas = 1, 1
+	}
+	for i := range prefixes {
 		g.prefixes = append(g.prefixes, fmt.Sprintf("%s:%d:%d:%d", s.name, seed, time.Now().UnixNano(), i))
 	}
-	for range 1 + g.IntN(4) {
+	for range quotas {
 		q := g.quota()
 		if g.IntN(4) == 0 {
 			q.PrefixOverride = g.prefixes[0] // the same text as a prefix, and yet another counter
@@ -178,7 +185,7 @@ func (g *traffic) next() *storage.Call {
 	g.move()
 	c := new(call)
 	c.Op = pick(g, storage.CheckAndUse, storage.CheckAndUse, storage.CheckAndUse, storage.Check, storage.Use)
-	if g.IntN(10) == 0 {
+	if g.IntN(10) == 0 && !g.steady {
 		g.change(&g.quotas[g.IntN(len(g.quotas))])
 	}
 	var requests []RequestedQuota
@@ -228,6 +235,10 @@ func (g *traffic) request() RequestedQuota {
 		}
 	}
 	r.Quotas = distinct(g.strategy, r.Quotas)
+	if g.steady && g.IntN(8) > 0 {
+		r.Requested = 1 + g.Int64N(3)
+		return r
+	}
 	limit := r.Quotas[0].Limit
 	r.Requested = pick(g, 0, 1, 1, 1, 2, 3, limit, limit+1, limit-1, limit/2, g.Int64N(limit+2), g.limit())
 	r.Requested = min(max(r.Requested, 0), storage.MaxNumber)
@@ -251,7 +262,13 @@ func (g *traffic) move() {
 	window := micros(g.quotas[g.IntN(len(g.quotas))].Window)
 	const year = 365 * 86_400_000_000
 	next := g.now
-	switch g.IntN(12) {
+	kind := g.IntN(12)
+	if g.steady && g.IntN(40) > 0 {
+		kind = 12
+	}
+	switch kind {
+	case 12:
+		next += g.Int64N(window/12 + 1)
 	case 0:
 	case 1:
 		next++

@@ -2,9 +2,8 @@
 -- tells the same in Go. The strategy, whose text stands before this, gives
 --   load(key): the state kept under a key; of it, newest is the time of the newest
 --     use, or any time before, and nil if what is there is no state
---   look(s, q, at): how many units count at a time that is not before the newest
---     use, when fewer of these will, and fewer than burst, and when none will
---   till(s, q, at, keep): when no more than keep of them will
+--   count(s, q, at): how many units count at a time that is not before the newest use
+--   till(s, q, at, keep): when no more than keep of them will, fewer than now do
 --   use(s, q, at, n): records n units, or gives back -n, in s, and sets s.write
 --   save(s, ttl): writes s, to be kept for ttl ms, and clears s.write
 -- where q has a quota's numbers: limit, burst, window, granularity.
@@ -37,10 +36,10 @@ end
 -- several, shows each request a copy, as it found the counter at its turn.
 local tries = op == CHECK or op == CHECK_ALL or op == ALL
 local states = KEYS[2] and (tries or KEYS[3] or KEYS[1] == KEYS[2]) and {}
-local copy = states and tries and function(t, copy)
+local copy = states and tries and function(s)
   local c = {}
-  for k, v in pairs(t) do
-    c[k] = type(v) == 'table' and copy(v, copy) or v
+  for k, v in pairs(s) do
+    c[k] = v
   end
   return c
 end
@@ -66,23 +65,22 @@ while ARGV[a] do
     -- What is no state, or lies more than a window in the future of our own clock,
     -- is repaired: all of it counts as used now.
     if not at or own_clock and at > now + q.window then
-      local count = at and math.min((look(s, q, at)), q.burst) or q.burst
+      local found = at and math.min(count(s, q, at), q.burst) or q.burst
       call('DEL', key)
       s, at = load(key), now
-      if count > 0 then
-        use(s, q, now, count)
-        local _, _, reset_at = look(s, q, now)
-        local keep = reset_at - now + (q.window - q.window % 8) / 8
+      if found > 0 then
+        use(s, q, now, found)
+        local keep = till(s, q, now, 0) - now + (q.window - q.window % 8) / 8
         save(s, (keep - keep % 1000) / 1000 + grace)
       end
       q.s = s
     end
     if states then
       states[key] = s
-      q.s = copy and copy(s, copy) or s
+      q.s = copy and copy(s) or s
     end
     cells[i], a = q, a + 4
-    local left = q.burst - look(s, q, at)
+    local left = q.burst - count(s, q, at)
     if left < granted and granted > 0 then
       q.reached, granted = true, left > 0 and left or 0
     end
@@ -113,8 +111,8 @@ for i = 1, k do
   local q = cells[i]
   local s = copy and recorded and states[KEYS[i]] or q.s
   local at = s.newest > now and s.newest or now
-  local burst, count, next_at, reset_at = q.burst, look(s, q, at)
-  local left, retry_after, next_after, reset_after = burst - count, 0, 0, 0
+  local burst, used = q.burst, count(s, q, at)
+  local left, retry_after, next_after, reset_after = burst - used, 0, 0, 0
   if left < 0 then
     left = 0
   end
@@ -125,20 +123,20 @@ for i = 1, k do
       retry_after = till(s, q, at, burst - q.requested) - now
     end
   end
-  if count > 0 then
-    reset_after = reset_at - now
+  if used > 0 then
+    reset_after = till(s, q, at, 0) - now
     if left < burst then
-      next_after = next_at - now
+      next_after = till(s, q, at, (used < burst and used or burst) - 1) - now
     end
   end
-  -- of a counter that is back to full the reset is the time of its newest use
-  local keep = (count > 0 and reset_at or at) - now + (q.window - q.window % 8) / 8
-  if not states then
-    if s.write then
+  if states or s.write then
+    -- of a counter that is back to full the reset is the time of its newest use
+    local keep = (used > 0 and reset_after or at - now) + (q.window - q.window % 8) / 8
+    if not states then
       save(s, (keep - keep % 1000) / 1000 + grace)
+    elseif not s.keep or s.keep < keep then
+      s.keep = keep
     end
-  elseif not s.keep or s.keep < keep then
-    s.keep = keep
   end
   q.s = s
   reply[r] = not all and tries and op ~= CHECK and 0 or q.granted

@@ -1,4 +1,4 @@
 -- Buckets of width G, of which the current one and the W/G before it count. See
 -- hash_limiter.go.
 
-local LATE, LOGS = 1, false
+local LATE = 1

@@ -1,4 +1,4 @@
 -- A log of what was used when: granules as fine as time itself, one µs. See
 -- list_limiter.go.
 
-local LATE, LOGS = 0, true
+local LATE = 0

@@ -1,24 +1,22 @@
 -- Fixed windows: one count for each window, told by its start, a multiple of W.
--- See simple_limiter.go. The state is a hash of newest, the start, and used.
+-- See simple_limiter.go. The state is newest, the start, and used.
 
 local function load(key)
-  local words = call('HMGET', key, 'newest', 'used')
-  if not words[1] then
-    return { key = key, newest = -1, used = 0, write = nil, renew = nil, keep = nil }
-  end
-  local newest, used = tonumber(words[1]), tonumber(words[2])
-  if not (newest and used and newest >= 0 and newest < 2^53 and used >= 0 and used < 2^53) then
+  local state = call('GET', key)
+  if not state then
+    return { key = key, newest = -1, used = 0, write = nil, renew = nil }
+  elseif #state ~= 14 then
     return {}
   end
-  return { key = key, newest = newest, used = used, write = nil, renew = nil, keep = nil }
+  local newest, used = number(state, 1), number(state, 8)
+  if newest >= 2^53 or used >= 2^53 then
+    return {}
+  end
+  return { key = key, newest = newest, used = used, write = nil, renew = nil }
 end
 
-local function look(s, q, at)
-  local ends = s.newest + q.window
-  if ends <= at then
-    return 0, 0, 0
-  end
-  return s.used, ends, ends
+local function count(s, q, at)
+  return at < s.newest + q.window and s.used or 0
 end
 
 local function till(s, q)
@@ -38,9 +36,9 @@ end
 
 local function save(s, ttl)
   if s.renew then
-    call('HSET', s.key, 'newest', s.newest, 'used', s.used)
+    call('SETRANGE', s.key, '0', bytes(s.newest, s.used))
   else
-    call('HSET', s.key, 'used', s.used)
+    call('SETRANGE', s.key, '7', bytes(s.used))
   end
   if s.renew or not own_clock then
     call('PEXPIRE', s.key, ttl)

@@ -1,20 +1,21 @@
 -- Two fixed windows, the previous one weighted by the part of it that the sliding
 -- window still covers. See sliding_counter.go.
 --
--- The state is a hash of newest, the start of the newest window, a multiple of W;
--- current, the units used in it; and previous, those of the window before.
+-- The state is newest, the start of the newest window, a multiple of W; current, the
+-- units used in it; and previous, those of the window before.
 
 local function load(key)
-  local words = call('HMGET', key, 'newest', 'current', 'previous')
-  if not words[1] then
-    return { key = key, newest = -1, current = 0, previous = 0, write = nil, renew = nil, keep = nil }
-  end
-  local newest, current, previous = tonumber(words[1]), tonumber(words[2]), tonumber(words[3])
-  if not (newest and current and previous and newest >= 0 and newest < 2^53
-      and current >= 0 and current < 2^53 and previous >= 0 and previous < 2^53) then
+  local state = call('GET', key)
+  if not state then
+    return { key = key, newest = -1, current = 0, previous = 0, write = nil, renew = nil }
+  elseif #state ~= 21 then
     return {}
   end
-  return { key = key, newest = newest, current = current, previous = previous, write = nil, renew = nil, keep = nil }
+  local newest, current, previous = number(state, 1), number(state, 8), number(state, 15)
+  if newest >= 2^53 or current >= 2^53 or previous >= 2^53 then
+    return {}
+  end
+  return { key = key, newest = newest, current = current, previous = previous, write = nil, renew = nil }
 end
 
 -- ⌊n × left / window⌋ and the rest. Where the product has too many digits for a
@@ -41,7 +42,7 @@ local function covered(n, left, window)
   return rest > 0 and units + 1 or units
 end
 
-local function used(s, q, at)
+local function count(s, q, at)
   local window = q.window
   local left = s.newest + window - at
   if left > 0 then
@@ -74,15 +75,6 @@ local function till(s, q, _, keep)
   return gone - left
 end
 
-local function look(s, q, at)
-  local count = used(s, q, at)
-  if count == 0 then
-    return 0, 0, 0
-  end
-  local least = count < q.burst and count or q.burst
-  return count, till(s, q, at, least > 0 and least - 1 or 0), till(s, q, at, 0)
-end
-
 local function use(s, q, at, n)
   local start = at - at % q.window
   if n < 0 then -- units are given back to their window, if it still counts
@@ -96,7 +88,7 @@ local function use(s, q, at, n)
     return
   end
   if s.current + s.previous + n >= 2^53 then
-    n = math.min(n, 2^53 - 1 - used(s, q, at))
+    n = math.min(n, 2^53 - 1 - count(s, q, at))
     if n == 0 then
       return
     end
@@ -112,9 +104,9 @@ end
 
 local function save(s, ttl)
   if s.renew then
-    call('HSET', s.key, 'newest', s.newest, 'current', s.current, 'previous', s.previous)
+    call('SETRANGE', s.key, '0', bytes(s.newest, s.current) .. bytes(s.previous))
   else
-    call('HSET', s.key, 'current', s.current)
+    call('SETRANGE', s.key, '7', bytes(s.current))
   end
   if s.renew or not own_clock then
     call('PEXPIRE', s.key, ttl)

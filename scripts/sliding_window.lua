@@ -1,3 +1,3 @@
 -- Granules of width G, of which the newest W/G count. See sliding_window.go.
 
-local LATE, LOGS = 0, false
+local LATE = 0

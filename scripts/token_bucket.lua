@@ -1,18 +1,20 @@
 -- A level refilled at L/W up to the burst. See token_bucket.go.
 --
--- The state is a hash of newest, full, part and rate: the bucket is full again at
+-- The state is newest, full, part and rate: the bucket is full again at
 -- full + part/rate µs.
 
 local function load(key)
-  local words = call('HMGET', key, 'newest', 'full', 'part', 'rate')
-  if not words[1] then
-    return { key = key, newest = 0, full = 0, part = 0, rate = 0, write = nil, renew = nil, keep = nil }
-  end
-  local newest, full, part, rate = tonumber(words[1]), tonumber(words[2]), tonumber(words[3]), tonumber(words[4])
-  if not (newest and full and part and rate and newest >= 0 and full >= newest and full < 2^53 and part >= 0 and part < rate and rate < 2^53) then
+  local state = call('GET', key)
+  if not state then
+    return { key = key, newest = 0, full = 0, part = 0, rate = -1, write = nil, renew = nil }
+  elseif #state ~= 28 then
     return {}
   end
-  return { key = key, newest = newest, full = full, part = part, rate = rate, write = nil, renew = nil, keep = nil }
+  local newest, full, part, rate = four(state)
+  if newest > full or full >= 2^53 or part >= rate or rate >= 2^53 then
+    return {}
+  end
+  return { key = key, newest = newest, full = full, part = part, rate = rate, write = nil, renew = nil }
 end
 
 -- The most units that can be told in the numbers that there are.
@@ -62,14 +64,12 @@ local function missing(time, part, window, rate)
   return n
 end
 
--- When the bucket is full, in the pace of the limit that now holds, and its rate.
-local function full_at(s, q)
-  local window, rate = q.window, q.limit + 0
-  if rate == 0 then
+-- When a bucket is full that is told in another rate than the one that now holds.
+local function repaced(s, window, rate)
+  if rate == 0 then -- of a limit of 0
     rate = 1
   end
-  q.limit = rate -- a number from here on
-  if s.rate == rate or s.rate == 0 then
+  if s.rate == rate or s.rate < 0 then
     return s.full, s.part, rate
   end
   local n = missing(s.full - s.newest, s.part, window, s.rate)
@@ -77,30 +77,35 @@ local function full_at(s, q)
   return s.newest + w, p, rate
 end
 
-local function till(s, q, _, keep) -- whole µs, rounded up
-  local full, part, rate = full_at(s, q)
-  local w, p = takes(keep, q.window, rate)
-  return full - w + (part > p and 1 or 0)
+local function count(s, q, at)
+  local full, part, rate = s.full, s.part, q.limit + 0
+  if s.rate ~= rate then
+    full, part, rate = repaced(s, q.window, rate)
+  end
+  return missing(full - at, part, q.window, rate)
 end
 
-local function look(s, q, at)
-  local full, part, rate = full_at(s, q)
-  local count = missing(full - at, part, q.window, rate)
-  local keep = (count < q.burst and count or q.burst) - 1
-  local reset_at = part > 0 and full + 1 or full
-  if keep <= 0 then
-    return count, reset_at, reset_at
+local function till(s, q, _, keep) -- whole µs, rounded up
+  local full, part, rate = s.full, s.part, q.limit + 0
+  if s.rate ~= rate then
+    full, part, rate = repaced(s, q.window, rate)
   end
-  local w, p = takes(keep, q.window, rate)
-  return count, full - w + (part > p and 1 or 0), reset_at
+  if keep > 0 then
+    local w, p = takes(keep, q.window, rate)
+    full, part = full - w, part - p
+  end
+  return part > 0 and full + 1 or full
 end
 
 local function use(s, q, at, n)
-  local window, full, part, rate = q.window, full_at(s, q)
+  local window, full, part, rate = q.window, s.full, s.part, q.limit + 0
+  if s.rate ~= rate then
+    full, part, rate = repaced(s, window, rate)
+  end
   if n < 0 then
     local w, p = takes(math.min(-n, most(window, rate)), window, rate)
     w = w - math.max(0, s.newest - at) -- refilled since the units were recorded
-    if s.rate == 0 or w < 0 then
+    if s.rate < 0 or w < 0 then
       return
     end
     full, part, at = full - w, part - p, s.newest
@@ -115,9 +120,8 @@ local function use(s, q, at, n)
     if full < at then
       full, part = at, 0
     end
-    local count = missing(full - at, part, window, rate)
-    if count + n > q.burst then -- a bucket never misses more than can be told
-      n = math.min(n, most(window, rate) - count)
+    if op == '2' then -- what nobody checked; a bucket never misses more than can be told
+      n = math.min(n, most(window, rate) - missing(full - at, part, window, rate))
       if n <= 0 then
         return
       end
@@ -130,18 +134,16 @@ local function use(s, q, at, n)
     local span = window / 8
     s.renew = s.renew or s.full - s.full % span < full - full % span
   end
-  s.write = (s.write == 'all' or s.rate ~= rate) and 'all' or (s.write == 'part' or s.part ~= part) and 'part' or 'full'
+  s.write = (s.write == 'all' or s.part ~= part or s.rate ~= rate) and 'all' or 'newest'
   s.newest, s.full, s.part, s.rate = at, full, part, rate
 end
 
 local function save(s, ttl)
-  if s.write == 'full' then
-    call('HSET', s.key, 'newest', s.newest, 'full', s.full)
-  elseif s.write == 'part' then
-    call('HSET', s.key, 'newest', s.newest, 'full', s.full, 'part', s.part)
-  else
-    call('HSET', s.key, 'newest', s.newest, 'full', s.full, 'part', s.part, 'rate', s.rate)
+  local state = bytes(s.newest, s.full)
+  if s.write == 'all' then
+    state = state .. bytes(s.part, s.rate)
   end
+  call('SETRANGE', s.key, '0', state)
   if s.renew or not own_clock then
     call('PEXPIRE', s.key, ttl)
   end

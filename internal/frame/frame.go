@@ -16,11 +16,9 @@ import (
 // any earlier time that makes no difference to the strategy; the rest is its own.
 // No state at all means never used.
 type Strategy struct {
-	// Look tells how many units count at a time that is not before the newest use,
-	// when fewer of these will, and fewer than Burst, and when none will. Of no
-	// units the times do not matter.
-	Look func(s storage.State, c *storage.Cell, at int64) (used, nextAt, resetAt int64)
-	// Till tells when no more than keep units will count, which now do.
+	// Count tells how many units count at a time that is not before the newest use.
+	Count func(s storage.State, c *storage.Cell, at int64) int64
+	// Till tells when no more than keep units will count, fewer than now do.
 	Till func(s storage.State, c *storage.Cell, at, keep int64) int64
 	// Use records n units, not 0, at a time that is not before the newest use, and
 	// returns the new state. A negative n gives back units recorded at that time,
@@ -35,14 +33,15 @@ func (f *Strategy) Step(c *storage.Call, states []*storage.State) (changed bool)
 	}
 	healed := c.OwnClock && f.healAll(c, states)
 	used := false
-	if c.Op == storage.CheckAndUse && !c.Together {
+	switch {
+	case c.Op == storage.CheckAndUse && !c.Together:
 		used = f.takeAll(c, states)
-	} else if c.Op == storage.Use || f.tryAll(c, states) && c.Op == storage.CheckAndUse {
+	case c.Op == storage.Use || f.tryAll(c, states) && c.Op == storage.CheckAndUse:
 		used = f.useAll(c, states)
+	default: // the answers are what tryAll found
+		return healed
 	}
-	if used || c.Op == storage.Use {
-		f.reportAll(c, states)
-	}
+	f.reportAll(c, states)
 	return used || healed
 }
 
@@ -56,16 +55,18 @@ func (f *Strategy) stepOne(c *storage.Call, s *storage.State) (changed bool) {
 		changed = true
 	}
 	at := stamp(c, *s)
-	left := f.look(c, cell, *s, at)
+	used := f.Count(*s, cell, at)
+	left := max(0, cell.Burst-used)
 	r.Granted, cell.Reached = min(r.Requested, left), left < r.Requested
 	if r.AllOrNothing && cell.Reached {
 		r.Granted = 0
 	}
 	if r.Granted > 0 {
 		*s = f.Use(*s, cell, at, r.Granted)
-		f.look(c, cell, *s, at)
+		used += r.Granted
 		changed = true
 	}
+	f.reportOne(c, cell, *s, at, used)
 	if cell.Reached {
 		cell.RetryAfter = f.retryAfter(c, cell, *s, r.Requested)
 	}
@@ -102,6 +103,7 @@ func (f *Strategy) tryAll(c *storage.Call, states []*storage.State) (granted boo
 		mine := states[:len(r.Cells)]
 		states = states[len(r.Cells):]
 		f.decide(c, r, mine)
+		f.report(c, r, mine)
 		granted = granted && r.Granted == r.Requested
 		for j, s := range mine {
 			if copies[s] && r.Granted > 0 {
@@ -134,32 +136,24 @@ func (f *Strategy) useAll(c *storage.Call, states []*storage.State) (used bool) 
 func (f *Strategy) reportAll(c *storage.Call, states []*storage.State) {
 	for i := range c.Requests {
 		r := &c.Requests[i]
-		for j := range r.Cells {
-			cell, s := &r.Cells[j], *states[j]
-			f.look(c, cell, s, stamp(c, s))
-			if c.Op == storage.Use {
-				cell.Reached = false
-			}
-		}
-		f.retry(c, r, states)
+		f.report(c, r, states)
 		states = states[len(r.Cells):]
 	}
 }
 
-// decide decides one request, and tells how its counters stand. A quota is reached
-// when it has less left than the quotas before it left of the request.
+// decide decides one request. A quota is reached when it has less left than the
+// quotas before it left of the request.
 func (f *Strategy) decide(c *storage.Call, r *storage.Request, states []*storage.State) {
 	r.Granted = r.Requested
 	for i := range r.Cells {
 		cell, s := &r.Cells[i], *states[i]
-		left := f.look(c, cell, s, stamp(c, s))
+		left := max(0, cell.Burst-f.Count(s, cell, stamp(c, s)))
 		cell.Reached = left < r.Granted
 		r.Granted = min(r.Granted, left)
 	}
 	if r.AllOrNothing && r.Granted < r.Requested {
 		r.Granted = 0
 	}
-	f.retry(c, r, states)
 }
 
 func (f *Strategy) use(c *storage.Call, r *storage.Request, states []*storage.State) {
@@ -173,31 +167,32 @@ func (f *Strategy) use(c *storage.Call, r *storage.Request, states []*storage.St
 	}
 }
 
-// look tells how one counter stands, and what it has left. RetryAfter is for retry
-// to tell.
-func (f *Strategy) look(c *storage.Call, cell *storage.Cell, s storage.State, at int64) (left int64) {
-	used, nextAt, resetAt := f.Look(s, cell, at)
-	left = max(0, cell.Burst-used)
-	cell.Remaining, cell.RetryAfter, cell.NextAfter, cell.ResetAfter = left, 0, 0, 0
-	if used > 0 {
-		cell.ResetAfter = resetAt - c.Now
+// report tells how the counters of a request stand. What was granted in full has
+// nothing to retry.
+func (f *Strategy) report(c *storage.Call, r *storage.Request, states []*storage.State) {
+	retry := r.Granted != r.Requested && (c.Op != storage.Use || r.Granted <= 0)
+	for i := range r.Cells {
+		cell, s := &r.Cells[i], *states[i]
+		at := stamp(c, s)
+		f.reportOne(c, cell, s, at, f.Count(s, cell, at))
+		if retry && r.Requested > cell.Remaining {
+			cell.RetryAfter = f.retryAfter(c, cell, s, r.Requested)
+		}
+		if c.Op == storage.Use {
+			cell.Reached = false
+		}
 	}
-	if left < cell.Burst {
-		cell.NextAfter = nextAt - c.Now
-	}
-	return left
 }
 
-// retry tells when each counter of a request would grant it. What was granted in
-// full has nothing to retry.
-func (f *Strategy) retry(c *storage.Call, r *storage.Request, states []*storage.State) {
-	if r.Granted == r.Requested || c.Op == storage.Use && r.Granted > 0 {
-		return
+// reportOne tells how one counter stands, of which so many units count.
+func (f *Strategy) reportOne(c *storage.Call, cell *storage.Cell, s storage.State, at, used int64) {
+	left := max(0, cell.Burst-used)
+	cell.Remaining, cell.RetryAfter, cell.NextAfter, cell.ResetAfter = left, 0, 0, 0
+	if used > 0 {
+		cell.ResetAfter = f.Till(s, cell, at, 0) - c.Now
 	}
-	for i := range r.Cells {
-		if cell := &r.Cells[i]; r.Requested > cell.Remaining {
-			cell.RetryAfter = f.retryAfter(c, cell, *states[i], r.Requested)
-		}
+	if left < cell.Burst {
+		cell.NextAfter = f.Till(s, cell, at, cell.Burst-left-1) - c.Now
 	}
 }
 
@@ -242,8 +237,7 @@ func (f *Strategy) healAll(c *storage.Call, states []*storage.State) (healed boo
 // heal repairs a counter that is ahead: what was used counts as used now.
 // Otherwise it would be frozen until that future comes.
 func (f *Strategy) heal(c *storage.Call, cell *storage.Cell, s *storage.State) {
-	used, _, _ := f.Look(*s, cell, (*s)[0])
-	used = min(used, cell.Burst)
+	used := min(f.Count(*s, cell, (*s)[0]), cell.Burst)
 	if *s = nil; used > 0 {
 		*s = f.Use(nil, cell, c.Now, used)
 	}

@@ -112,7 +112,7 @@ func (s *Server) Signal(sig os.Signal) { _ = s.cmd.Process.Signal(sig) }
 func ACL(namespace string, rules ...string) []any {
 	acl := []any{"~" + namespace + ":*"}
 	for _, command := range []string{
-		"evalsha", "eval", "time", "hmget", "hset", "hdel", "del", "pexpire", "info",
+		"evalsha", "eval", "time", "get", "getrange", "strlen", "set", "setrange", "append", "del", "pexpire", "info",
 	} {
 		acl = append(acl, "+"+command)
 	}

@@ -12,9 +12,12 @@ local function try(...)
 end
 
 try('TIME')
-try('HSET', key, 'a', 1, 'b', 2)
+try('SET', key, 'a')
 try('PEXPIRE', key, 1000)
-try('HMGET', key, 'a', 'b')
-try('HDEL', key, 'b')
+try('APPEND', key, 'b')
+try('SETRANGE', key, 0, 'b')
+try('GET', key)
+try('GETRANGE', key, 0, 1)
+try('STRLEN', key)
 try('DEL', key)
 return failed or { 1 }
