@@ -91,25 +91,33 @@ func (f *Strategy) takeAll(c *storage.Call, states []*storage.State) (used bool)
 
 // tryAll decides the requests in order and records nothing, and tells whether all
 // were granted in full. That they see each other's grants needs copies of the
-// states that they share.
+// states that they share. What the requests found is the answer, but where all are
+// granted and will be recorded.
 func (f *Strategy) tryAll(c *storage.Call, states []*storage.State) (granted bool) {
 	var copies map[*storage.State]bool
 	if anyShared(states) {
 		states, copies = copyShared(states)
 	}
 	granted = true
+	rest := states
 	for i := range c.Requests {
 		r := &c.Requests[i]
-		mine := states[:len(r.Cells)]
-		states = states[len(r.Cells):]
+		mine := rest[:len(r.Cells)]
+		rest = rest[len(r.Cells):]
 		f.decide(c, r, mine)
-		f.report(c, r, mine)
 		granted = granted && r.Granted == r.Requested
+		if copies == nil {
+			continue
+		}
+		f.report(c, r, mine)
 		for j, s := range mine {
 			if copies[s] && r.Granted > 0 {
 				*s = f.Use(*s, &r.Cells[j], stamp(c, *s), r.Granted)
 			}
 		}
+	}
+	if copies == nil && (c.Op == storage.Check || !granted) {
+		f.reportAll(c, states)
 	}
 	if c.Together && !granted {
 		for i := range c.Requests { // each keeps the rest of the answer that it found
