@@ -6,25 +6,35 @@ import (
 	"github.com/granule-limits/ratelimit/storage"
 )
 
-// granules is the state that the three window strategies have in common: how
-// many units were used in each granule of time that still counts, and their sum.
-// A granule is told by its start, a multiple of G; it counts for W from there, and
-// late granules longer. scripts/granules.lua tells the same in Lua.
+// granules is the state that the three window strategies have in common: which
+// granules of time have units that still count, and how many. A granule is told by
+// its start, a multiple of G; it counts for W from there, and late granules longer.
+// scripts/granules.lua tells the same in Lua.
 //
-// Because the sum is kept, a decision does not depend on how many granules a
-// window has: it looks at those that have just expired, which Use then drops.
+// Units are only counted up: the state knows how many were used since it began, how
+// many of those no longer count, and, in a log, how many it had been at the end of
+// each granule. So a decision does not depend on how many granules a window has; and
+// as starts and units both rise in the log, what is looked for in it is found by
+// bisection.
 type granules struct {
 	late int64
 }
 
-// The words of the state. The newest granule stands apart from the older ones,
-// so that most calls touch nothing else and a counter used once has three words.
+// The words of the state. The newest granule stands apart from the log, so that
+// most calls touch nothing else and a counter used once has three words.
 const (
-	wordNewest = iota // the newest granule: its start, µs; the frame relies on it
-	wordTotal         // units in all granules of the state
-	wordCount         // units in the newest granule
-	wordHead          // only with older granules: the index of the oldest of them
-	wordOlder         // from here on (start, units) of each, the oldest first
+	wordNewest = iota // start of the newest granule, µs; the frame relies on it
+	wordUsed          // units used since the state began
+	wordGone          // those of them that no longer count
+	wordHead          // only with a log: the index of its first word
+	wordLog           // from here on the entries, one for each older granule, the oldest first
+)
+
+// The words of an entry of the log.
+const (
+	entryStart = iota // of the granule, µs
+	entryUsed         // units used up to its end
+	entryWords
 )
 
 // lasts is how long a granule counts from its start.
@@ -37,105 +47,128 @@ func (g granules) count(s storage.State, c *storage.Cell, at int64) int64 {
 	if len(s) == 0 || s[wordNewest]+lasts <= at {
 		return 0
 	}
-	used := s[wordTotal]
-	for older := olderGranules(s); len(older) > 0 && older[0]+lasts <= at; older = older[2:] {
-		used -= older[1]
+	if log := logOf(s); len(log) > 0 && log[entryStart]+lasts <= at {
+		_, gone := find(s, entryStart, at-lasts+1)
+		return s[wordUsed] - gone
 	}
-	return used
+	return s[wordUsed] - s[wordGone]
 }
 
-func (g granules) till(s storage.State, c *storage.Cell, at, keep int64) int64 {
-	lasts := g.lasts(c)
-	if keep == 0 {
-		return s[wordNewest] + lasts
-	}
-	left := s[wordTotal]
-	for older := olderGranules(s); len(older) > 0; older = older[2:] {
-		if left -= older[1]; left <= keep && older[0]+lasts > at {
-			return older[0] + lasts
+func (g granules) till(s storage.State, c *storage.Cell, _, keep int64) int64 {
+	start := s[wordNewest]
+	if log := logOf(s); keep > 0 && len(log) > 0 {
+		if i, _ := find(s, entryUsed, s[wordUsed]-keep); i < len(log) {
+			start = log[i+entryStart]
 		}
 	}
-	return s[wordNewest] + lasts
+	return start + g.lasts(c)
 }
 
 func (g granules) use(s storage.State, c *storage.Cell, at, n int64) storage.State {
-	start := at - at%c.Granularity
-	if n < 0 {
+	start, lasts := at-at%c.Granularity, g.lasts(c)
+	switch {
+	case n < 0:
 		return giveBack(s, start, -n)
+	case len(s) == 0 || s[wordUsed] == s[wordGone] || s[wordNewest]+lasts <= at: // nothing counts any more
+		return append(s[:0], start, n, 0)
 	}
-	lasts := g.lasts(c)
-	if len(s) == 0 || s[wordTotal] == 0 || s[wordNewest]+lasts <= at { // nothing counts any more
-		return append(s[:0], start, n, n)
+	if log := logOf(s); len(log) > 0 && log[entryStart]+lasts <= at {
+		s = dropExpired(s, at-lasts)
 	}
-	s = dropOlder(s, at-lasts)
-	if n = min(n, storage.MaxNumber-s[wordTotal]); n == 0 {
-		return s
+	if n > storage.MaxNumber-s[wordUsed] {
+		lower(s, 0, s[wordGone])
+		s[wordGone] = 0
+		n = min(n, storage.MaxNumber-s[wordUsed])
 	}
-	if s[wordNewest] < start {
+	if s[wordNewest] < start && n > 0 { // the newest granule becomes the last of the log
 		if len(s) == wordHead {
-			s = append(s, wordOlder)
+			s = append(s, wordLog)
 		}
-		s = append(s, s[wordNewest], s[wordCount])
-		s[wordNewest], s[wordCount] = start, 0
+		s = append(s, s[wordNewest], s[wordUsed])
+		s[wordNewest] = start
 	}
-	s[wordTotal] += n
-	s[wordCount] += n
+	s[wordUsed] += n
 	return s
 }
 
-// olderGranules is the part of a state that lists the older granules.
-func olderGranules(s storage.State) []int64 {
+// logOf is the part of a state that is its log.
+func logOf(s storage.State) []int64 {
 	if len(s) <= wordHead {
 		return nil
 	}
 	return s[s[wordHead]:]
 }
 
-// dropOlder takes the expired granules off the sum and off the list. Their room
-// is used again once it is half of the list, so that dropping costs the same
-// however long the list is.
-func dropOlder(s storage.State, expired int64) storage.State {
-	older := olderGranules(s)
-	for len(older) > 0 && older[0] <= expired {
-		s[wordTotal] -= older[1]
-		older = older[2:]
+// find is where in the log the first entry begins of which a word is at least so
+// much, and how many units were used before its granule. After the log comes the
+// newest granule. What is near the log's beginning is found soonest.
+func find(s storage.State, word int, least int64) (i int, before int64) {
+	log := logOf(s)
+	low, high, step := 0, len(log)/entryWords, 0
+	before = s[wordGone]
+	for low < high {
+		i := low + min(step, (high-low)/2)
+		if entry := log[i*entryWords:]; entry[word] < least {
+			low, before, step = i+1, entry[entryUsed], 2*step+1
+		} else {
+			high = i
+		}
 	}
-	switch gap := len(s) - len(older) - wordOlder; {
-	case len(older) == 0:
+	return low * entryWords, before
+}
+
+// dropExpired takes the granules until a time off the log. Their room is used again
+// once it is half of the log, so that dropping costs the same however long that is.
+func dropExpired(s storage.State, until int64) storage.State {
+	i, gone := find(s, entryStart, until+1)
+	s[wordGone] = gone
+	log := logOf(s)[i:]
+	switch gap := len(s) - len(log) - wordLog; {
+	case len(log) == 0:
 		return s[:wordHead]
-	case gap < len(older):
-		s[wordHead] = int64(len(s) - len(older))
+	case gap < len(log):
+		s[wordHead] = int64(len(s) - len(log))
 		return s
 	default:
-		s[wordHead] = wordOlder
-		return append(s[:wordOlder], older...)
+		s[wordHead] = wordLog
+		return append(s[:wordLog], log...)
+	}
+}
+
+// lower makes the units up to the end of each granule n less, from one of the log on.
+func lower(s storage.State, from int, n int64) {
+	s[wordUsed] -= n
+	log := logOf(s)
+	for i := from; i < len(log); i += entryWords {
+		log[i+entryUsed] -= n
 	}
 }
 
 // giveBack takes up to n units out of the first granule that is not before the
 // given one: that is where a use at that time was recorded, or, where time had
 // gone on, a granule that expires no later.
-func giveBack(s storage.State, start, n int64) storage.State {
-	if len(s) == 0 || s[wordNewest] < start {
+func giveBack(s storage.State, given, n int64) storage.State {
+	if len(s) == 0 || s[wordNewest] < given {
 		return s
 	}
-	count := wordCount
-	for i := len(s) - 2; i >= len(s)-len(olderGranules(s)) && s[i] >= start; i -= 2 {
-		count = i + 1
+	i, before := find(s, entryStart, given)
+	log := logOf(s)
+	units := s[wordUsed] - before
+	if i < len(log) {
+		units = log[i+entryUsed] - before
 	}
-	n = min(n, s[count])
-	s[count] -= n
-	s[wordTotal] -= n
-	if s[count] > 0 {
+	lower(s, i, min(n, units))
+	if n < units {
 		return s
 	}
-	if count != wordCount {
-		s = slices.Delete(s, count-1, count+1)
-	} else if len(s) > wordHead { // the newest of the older granules takes its place
-		s[wordNewest], s[wordCount] = s[len(s)-2], s[len(s)-1]
-		s = s[:len(s)-2]
+	switch at := len(s) - len(log) + i; { // an empty granule goes, but the last one
+	case i < len(log):
+		s = slices.Delete(s, at, at+entryWords)
+	case i > 0:
+		s[wordNewest] = log[i-entryWords+entryStart]
+		s = s[:at-entryWords]
 	}
-	if len(olderGranules(s)) == 0 {
+	if len(logOf(s)) == 0 {
 		s = s[:min(len(s), wordHead)]
 	}
 	return s
