@@ -20,8 +20,9 @@ import (
 // of single strategies.
 var luaFaults = []struct{ from, to string }{
 	{"local at = s.newest > now and s.newest or now", "local at = now"},
-	{"till(s, q, at, (used < burst and used or burst) - 1)", "till(s, q, at, used - 1)"},
-	{"till(s, q, at, (used < burst and used or burst) - 1)", "till(s, q, at, 0)"},
+	{"till(s, q, at, burst - left - 1)", "till(s, q, at, used - 1)"},
+	{"till(s, q, at, burst - left - 1)", "till(s, q, at, 0)"},
+	{"elseif q.requested == left + 1 then", "elseif q.requested <= left + 2 then"},
 	{"if left < 0 then\n    left = 0", "if false then\n    left = 0"},
 	{"if q.requested > burst then", "if q.requested >= burst then"},
 	{"till(s, q, at, burst - q.requested)", "till(s, q, at, burst - q.requested + 1)"},

@@ -6,7 +6,7 @@
 --   till(s, q, at, keep): when no more than keep of them will, fewer than now do
 --   use(s, q, at, n): records n units, or gives back -n, in s, and sets s.write
 --   save(s, ttl): writes s, to be kept for ttl ms, and clears s.write
--- where q has a quota's numbers: limit, burst, window, granularity.
+-- where q has a quota's numbers: limit (still a text), burst, window, granularity.
 --
 -- This is the path of every decision, and it is straight on purpose: a closure
 -- or a table costs a server as much as reading a small key.
@@ -116,17 +116,19 @@ for i = 1, k do
   if left < 0 then
     left = 0
   end
-  if q.granted < q.requested then
-    if q.requested > burst then
-      retry_after = NEVER
-    elseif q.requested > left then
-      retry_after = till(s, q, at, burst - q.requested) - now
-    end
-  end
   if used > 0 then
     reset_after = till(s, q, at, 0) - now
     if left < burst then
-      next_after = till(s, q, at, (used < burst and used or burst) - 1) - now
+      next_after = till(s, q, at, burst - left - 1) - now
+    end
+  end
+  if q.granted < q.requested and q.requested > left then
+    if q.requested > burst then
+      retry_after = NEVER
+    elseif q.requested == left + 1 then -- which most ask for
+      retry_after = next_after
+    else
+      retry_after = till(s, q, at, burst - q.requested) - now
     end
   end
   if states or s.write then

@@ -79,6 +79,7 @@ end
 
 local function count(s, q, at)
   local full, part, rate = s.full, s.part, q.limit + 0
+  q.limit = rate -- a number from here on
   if s.rate ~= rate then
     full, part, rate = repaced(s, q.window, rate)
   end

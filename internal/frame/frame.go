@@ -66,10 +66,11 @@ func (f *Strategy) stepOne(c *storage.Call, s *storage.State) (changed bool) {
 		used += r.Granted
 		changed = true
 	}
-	f.reportOne(c, cell, *s, at, used)
+	lacks := int64(0)
 	if cell.Reached {
-		cell.RetryAfter = f.retryAfter(c, cell, *s, r.Requested)
+		lacks = r.Requested
 	}
+	f.reportOne(c, cell, *s, at, used, lacks)
 	return changed
 }
 
@@ -178,22 +179,23 @@ func (f *Strategy) use(c *storage.Call, r *storage.Request, states []*storage.St
 // report tells how the counters of a request stand. What was granted in full has
 // nothing to retry.
 func (f *Strategy) report(c *storage.Call, r *storage.Request, states []*storage.State) {
-	retry := r.Granted != r.Requested && (c.Op != storage.Use || r.Granted <= 0)
+	lacks := int64(0)
+	if r.Granted != r.Requested && (c.Op != storage.Use || r.Granted <= 0) {
+		lacks = r.Requested
+	}
 	for i := range r.Cells {
 		cell, s := &r.Cells[i], *states[i]
 		at := stamp(c, s)
-		f.reportOne(c, cell, s, at, f.Count(s, cell, at))
-		if retry && r.Requested > cell.Remaining {
-			cell.RetryAfter = f.retryAfter(c, cell, s, r.Requested)
-		}
+		f.reportOne(c, cell, s, at, f.Count(s, cell, at), lacks)
 		if c.Op == storage.Use {
 			cell.Reached = false
 		}
 	}
 }
 
-// reportOne tells how one counter stands, of which so many units count.
-func (f *Strategy) reportOne(c *storage.Call, cell *storage.Cell, s storage.State, at, used int64) {
+// reportOne tells how one counter stands, of which so many units count, and when it
+// would have the units that a request lacks.
+func (f *Strategy) reportOne(c *storage.Call, cell *storage.Cell, s storage.State, at, used, lacks int64) {
 	left := max(0, cell.Burst-used)
 	cell.Remaining, cell.RetryAfter, cell.NextAfter, cell.ResetAfter = left, 0, 0, 0
 	if used > 0 {
@@ -202,14 +204,15 @@ func (f *Strategy) reportOne(c *storage.Call, cell *storage.Cell, s storage.Stat
 	if left < cell.Burst {
 		cell.NextAfter = f.Till(s, cell, at, cell.Burst-left-1) - c.Now
 	}
-}
-
-// retryAfter tells when a counter would grant more units than it has left.
-func (f *Strategy) retryAfter(c *storage.Call, cell *storage.Cell, s storage.State, want int64) int64 {
-	if want > cell.Burst {
-		return storage.Never
+	switch {
+	case lacks <= left:
+	case lacks > cell.Burst:
+		cell.RetryAfter = storage.Never
+	case lacks == left+1: // which most do
+		cell.RetryAfter = cell.NextAfter
+	default:
+		cell.RetryAfter = f.Till(s, cell, at, cell.Burst-lacks) - c.Now
 	}
-	return f.Till(s, cell, stamp(c, s), cell.Burst-want) - c.Now
 }
 
 // stamp is the time at which a call is judged, and recorded, in one counter:
