@@ -39,7 +39,8 @@ local function log_of(s)
     local log = call('STRLEN', s.key) - HEAD + #next_entry(s)
     s.first, s.size, s.part, s.part_at = number(s.head, 29), log / ENTRY, '', 0
     -- A log that somebody else wrote into is given up, wherever that is noticed: all
-    -- of it counts as used when the newest was.
+    -- of it counts as used when the newest was. And no number leaves its bounds by what
+    -- is in it.
     if s.size % 1 > 0 or s.first > s.size then
       s.oldest, s.first, s.size, s.write, s.renew = s.newest, 0, 0, 'anew', true
     end
@@ -60,7 +61,7 @@ local function log_of(s)
         s.part = s.part .. next_entry(s)
       end
     end
-    return number(s.part, at + offset)
+    return math.min(number(s.part, at + offset), 2^53 - 1)
   end
 
   -- The first granule of which such a number is at least so much: its index, the units
@@ -98,7 +99,7 @@ local function log_of(s)
     end
     local log = { string.sub(s.part, 1, i * ENTRY) }
     for j = next, s.size - 1 do
-      log[#log + 1] = bytes(look_up(s, j, 1), look_up(s, j, 8) - n)
+      log[#log + 1] = bytes(look_up(s, j, 1), math.max(look_up(s, j, 8) - n, 0))
     end
     s.used, s.size, s.part = s.used - n, s.size - (next - i), table.concat(log)
   end
@@ -108,14 +109,14 @@ local function log_of(s)
   -- granule that expires no later.
   function made.give_back(s, given, n)
     local i, before = made.find(s, 1, given)
-    local units = (i < s.size and look_up(s, i, 8) or s.used) - before
+    local units = math.max(math.min(i < s.size and look_up(s, i, 8) or s.used, s.used) - before, 0)
     n = math.min(n, units)
     if i < s.size then
       made.lower(s, i, n < units and i or i + 1, n)
     elseif n < units or s.first == s.size then
       s.used = s.used - n
     else -- the newest of the older granules takes its place
-      s.newest, s.used = look_up(s, i - 1, 1), before
+      s.newest, s.used = math.min(look_up(s, i - 1, 1), s.newest), before
       made.lower(s, i - 1, i, 0)
     end
     s.oldest = s.first < s.size and look_up(s, s.first, 1) or s.newest

@@ -73,6 +73,11 @@ func TestBrokenStates(t *testing.T) {
 					assert.NoError(t, err, where)
 					assert.LessOrEqual(t, d.Granted, quota.Limit, where)
 					granted += d.Granted
+					if d.Granted > 0 && random.IntN(4) == 0 {
+						back := 1 + random.Int64N(d.Granted)
+						assert.NoError(t, p.Use(t.Context(), "k", -back, ratelimit.At(d.At())), where)
+						granted -= back
+					}
 				}
 				assert.LessOrEqual(t, granted, 6*quota.Limit, where)
 				time.Sleep(idle)
@@ -107,4 +112,35 @@ func breakState(random *rand.Rand, state []byte) []byte {
 		copy(state[i-i%7:], number[1:])
 	}
 	return state
+}
+
+// Units can be given back to a counter whose log somebody else wrote into.
+func TestBrokenLogGivenBack(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	p, err := ratelimit.NewPolicy("p", ratelimit.NewListLimiter(open(t, client)), ratelimit.PerHour(20))
+	assert.NoError(t, err)
+	const head, uses = 35, 5
+	for i := head; i < head+(uses-1)*14; i += 7 {
+		for _, number := range []uint64{0, 1, 3, 1<<53 - 1, 1<<56 - 1} {
+			key := fmt.Sprintf("%d %d", i, number)
+			var taken []ratelimit.Decision
+			for range uses {
+				d, err := p.Allow(t.Context(), key)
+				assert.NoError(t, err)
+				taken = append(taken, d)
+			}
+			stored := client.Keys(t.Context(), "*").Val()
+			assert.Len(t, stored, 1)
+			written := binary.BigEndian.AppendUint64(nil, number)[1:]
+			assert.NoError(t, client.SetRange(t.Context(), stored[0], int64(i), string(written)).Err())
+			for _, d := range taken {
+				assert.NoError(t, p.Use(t.Context(), key, -1, ratelimit.At(d.At())), key)
+				d, err := p.Take(t.Context(), key, 1)
+				assert.NoError(t, err, key)
+				assert.GreaterOrEqual(t, d.Remaining, int64(0), key)
+				assert.LessOrEqual(t, d.Remaining, int64(19), key)
+			}
+			assert.NoError(t, p.Reset(t.Context(), key))
+		}
+	}
 }
