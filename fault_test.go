@@ -61,7 +61,7 @@ var luaFaults = []struct{ from, to string }{
 	{"if s.first > 16 + (s.size - s.first) / 4 then", "if s.first > 16 + (s.size - s.first) / 4 then s.size = s.size - 1"},
 	{"if s.used + n >= 2^53 then", "if false then"},
 	{"s.gone, n = 0, math.min(n, 2^53 - 1 - s.used)", "n = math.min(n, 2^53 - 1 - s.used)"},
-	{"s.part = s.part .. bytes(s.newest, s.used)", ""},
+	{"s.part = s.part .. bytes(s.newest) .. bytes(s.used)", ""},
 	{"if s.size then\n      s.size = s.size + 1", "if false then\n      s.size = s.size + 1"},
 	{"s.write == 'all' and 'both' or s.write or 'next'", "s.write or 'next'"},
 	{"if write ~= 'next' then", "if false then"},

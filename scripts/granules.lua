@@ -99,7 +99,7 @@ local function log_of(s)
     end
     local log = { string.sub(s.part, 1, i * ENTRY) }
     for j = next, s.size - 1 do
-      log[#log + 1] = bytes(look_up(s, j, 1), math.max(look_up(s, j, 8) - n, 0))
+      log[#log + 1] = bytes(look_up(s, j, 1)) .. bytes(math.max(look_up(s, j, 8) - n, 0))
     end
     s.used, s.size, s.part = s.used - n, s.size - (next - i), table.concat(log)
   end
@@ -173,7 +173,7 @@ local function use(s, q, at, n)
   end
   if s.newest < start and n > 0 then -- the newest granule becomes the last of the log
     if s.write == 'anew' then
-      s.part = s.part .. bytes(s.newest, s.used)
+      s.part = s.part .. bytes(s.newest) .. bytes(s.used)
     end
     if s.size then
       s.size = s.size + 1
@@ -190,14 +190,14 @@ local function save(s, ttl)
   if write == 'used' then
     call('SETRANGE', key, '7', bytes(s.used))
   elseif write == 'anew' then
-    call('SET', key, bytes(s.newest, s.used) .. bytes(s.gone, s.oldest) .. bytes(s.first) .. s.part)
+    call('SET', key, bytes(s.newest) .. bytes(s.used) .. bytes(s.gone) .. bytes(s.oldest) .. bytes(s.first) .. s.part)
   else
     if write ~= 'all' then
       call('APPEND', key, string.sub(s.head, 1, 14))
     end
-    local head = bytes(s.newest, s.used)
+    local head = bytes(s.newest) .. bytes(s.used)
     if write ~= 'next' then
-      head = head .. bytes(s.gone, s.oldest) .. bytes(s.first)
+      head = head .. bytes(s.gone) .. bytes(s.oldest) .. bytes(s.first)
     end
     call('SETRANGE', key, '0', head)
   end

@@ -36,7 +36,7 @@ end
 
 local function save(s, ttl)
   if s.renew then
-    call('SETRANGE', s.key, '0', bytes(s.newest, s.used))
+    call('SETRANGE', s.key, '0', bytes(s.newest) .. bytes(s.used))
   else
     call('SETRANGE', s.key, '7', bytes(s.used))
   end

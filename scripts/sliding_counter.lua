@@ -104,7 +104,7 @@ end
 
 local function save(s, ttl)
   if s.renew then
-    call('SETRANGE', s.key, '0', bytes(s.newest, s.current) .. bytes(s.previous))
+    call('SETRANGE', s.key, '0', bytes(s.newest) .. bytes(s.current) .. bytes(s.previous))
   else
     call('SETRANGE', s.key, '7', bytes(s.current))
   end

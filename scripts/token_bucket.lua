@@ -140,9 +140,9 @@ local function use(s, q, at, n)
 end
 
 local function save(s, ttl)
-  local state = bytes(s.newest, s.full)
+  local state = bytes(s.newest) .. bytes(s.full)
   if s.write == 'all' then
-    state = state .. bytes(s.part, s.rate)
+    state = state .. bytes(s.part) .. bytes(s.rate)
   end
   call('SETRANGE', s.key, '0', state)
   if s.renew or not own_clock then
