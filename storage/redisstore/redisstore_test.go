@@ -278,3 +278,21 @@ func TestCheck(t *testing.T) {
 	server.Stop()
 	require.ErrorIs(t, store.Check(t.Context()), ratelimit.ErrUnavailable)
 }
+
+// The log of a counter that is always in use does not grow: what expired is cleared
+// away, all but a part of it.
+func TestLogStaysShort(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	limiter := ratelimit.NewListLimiter(open(t, client))
+	at, longest := limitertest.Start, int64(0)
+	for range 2000 {
+		at = at.Add(time.Second)
+		grants, err := limiter.CheckAndUseQuotas(t.Context(), ask(1, ratelimit.PerMinute(1000)), ratelimit.At(at))
+		require.NoError(t, err)
+		require.EqualValues(t, 1, grants[0].Granted)
+		longest = max(longest, client.StrLen(t.Context(), client.Keys(t.Context(), "*").Val()[0]).Val())
+	}
+	const alive, bytes, head = 60, 14, 35
+	require.LessOrEqual(t, longest, int64(head+bytes*(alive+alive/4+17)))
+	require.Greater(t, longest, int64(head+bytes*(alive+10)), "it is cleared away at every use")
+}
