@@ -1,7 +1,7 @@
 -- The part that all strategies share, and the end of every script; internal/frame
 -- tells the same in Go. The strategy, whose text stands before this, gives
---   load(key): the state kept under a key; of it, newest is the time of the newest
---     use, or any time before, and nil if what is there is no state
+--   load(key): the state kept under a key, a table without tables in it; of it, newest is
+--     the time of the newest use, or any time before, and nil if what is there is no state
 --   count(s, q, at): how many units count at a time that is not before the newest use
 --   till(s, q, at, keep): when no more than keep of them will, fewer than now do
 --   use(s, q, at, n): records n units, or gives back -n, in s, and sets s.write
