@@ -33,14 +33,18 @@ var calls = sync.Pool{New: func() any { return new(call) }}
 
 func newCall(op storage.Op) *call {
 	c := calls.Get().(*call)
-	c.Op = op
+	c.begin(op)
 	return c
 }
 
+// begin makes a call as if it were new, but for its requests.
+func (c *call) begin(op storage.Op) { c.Op, c.OwnClock, c.Now, c.Together = op, true, 0, false }
+
 // free gives the call back, without the prefixes in it.
 func (c *call) free() {
-	clear(c.cells)
-	clear(c.Requests)
+	for i := range c.cells {
+		c.cells[i].Key.Prefix = ""
+	}
 	c.Requests, c.cells = c.Requests[:0], c.cells[:0]
 	calls.Put(c)
 }
@@ -69,7 +73,6 @@ func (c *call) fill(s *strategy, requests []RequestedQuota, opts []CallOption) e
 }
 
 func (c *call) setOptions(opts []CallOption) error {
-	c.OwnClock, c.Now, c.Together = true, 0, false
 	for _, o := range opts {
 		c.Together = c.Together || o.together
 		if !o.set {
@@ -104,7 +107,7 @@ func (c *call) fillRequest(s *strategy, i int, r *RequestedQuota) error {
 		if err != nil {
 			return fmt.Errorf("%w (requests[%d].Quotas[%d])", err, i, j)
 		}
-		if !cell.Key.Counter.Shared {
+		if !cell.Key.Counter.Value().Shared {
 			cell.Key.Prefix = prefix
 		}
 		for k := range j {

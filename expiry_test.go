@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+	"unique"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -53,14 +54,14 @@ func newExpirySuite(t *testing.T, store *redisstore.Store, strategy string, quot
 		limiter: limitertest.Strategies[strategy](store),
 		quotas:  quotas,
 		keyOf: func(prefix string, q ratelimit.Quota) string {
-			key := storage.Key{Prefix: prefix, Counter: storage.Counter{Strategy: strategy, Window: q.Window.Microseconds()}}
+			counter := storage.Counter{Strategy: strategy, Window: q.Window.Microseconds()}
 			if strategy == "sliding-window" || strategy == "hash" {
-				key.Counter.Granularity = q.Granularity.Microseconds()
+				counter.Granularity = q.Granularity.Microseconds()
 			}
 			if q.PrefixOverride != "" {
-				key.Prefix, key.Counter.Shared = q.PrefixOverride, true
+				prefix, counter.Shared = q.PrefixOverride, true
 			}
-			return store.Key(key)
+			return store.Key(storage.Key{Prefix: prefix, Counter: unique.Make(counter)})
 		},
 		resets:   make(map[string]time.Duration),
 		windows:  make(map[string]time.Duration),

@@ -114,7 +114,7 @@ func TestTwinSeesFaultsInLua(t *testing.T) {
 				}
 				seen = true
 				faulty := *s
-				faulty.script = &storage.Script{Name: s.name, Lua: strings.ReplaceAll(s.script.Lua, fault.from, fault.to), Step: s.Step}
+				faulty.script = &storage.Script{Name: s.name, Lua: strings.ReplaceAll(s.script.Lua, fault.from, fault.to), Step: s.script.Step}
 				if differs(&faulty, []twin{{"memory", memory.New().Run}, {"redis", redis.Run}}) {
 					return
 				}
@@ -126,48 +126,50 @@ func TestTwinSeesFaultsInLua(t *testing.T) {
 }
 
 // goFaults are changes to what a strategy answers or records.
-var goFaults = map[string]func(s frame.Strategy) frame.Strategy{
-	"one too many left": withCount(func(used int64) int64 { return max(used-1, 0) }),
-	"one too few left":  withCount(func(used int64) int64 { return used + min(used, 1) }),
-	"retry a µs early":  withTill(func(till, keep int64) int64 { return till - min(keep, 1) }),
-	"reset a µs late":   withTill(func(till, keep int64) int64 { return till + max(1-keep, 0) }),
-	"records one less": withUse(func(at, n int64) (int64, int64) {
+var goFaults = map[string]changed{
+	"one too many left": {count: func(used int64) int64 { return max(used-1, 0) }},
+	"one too few left":  {count: func(used int64) int64 { return used + min(used, 1) }},
+	"retry a µs early":  {till: func(till, keep int64) int64 { return till - min(keep, 1) }},
+	"reset a µs late":   {till: func(till, keep int64) int64 { return till + max(1-keep, 0) }},
+	"records one less": {use: func(at, n int64) (int64, int64) {
 		if n > 1 {
 			n--
 		}
 		return at, n
-	}),
-	"records a µs late": withUse(func(at, n int64) (int64, int64) { return at + 1, n }),
-	"never gives back":  withUse(func(at, n int64) (int64, int64) { return at, max(n, 0) }),
+	}},
+	"records a µs late": {use: func(at, n int64) (int64, int64) { return at + 1, n }},
+	"never gives back":  {use: func(at, n int64) (int64, int64) { return at, max(n, 0) }},
 }
 
-func withCount(change func(used int64) int64) func(frame.Strategy) frame.Strategy {
-	return func(s frame.Strategy) frame.Strategy {
-		count := s.Count
-		s.Count = func(state storage.State, c *storage.Cell, at int64) int64 { return change(count(state, c, at)) }
-		return s
-	}
+// A changed strategy answers or records something else.
+type changed struct {
+	frame.Strategy
+	count func(used int64) int64
+	till  func(till, keep int64) int64
+	use   func(at, n int64) (int64, int64)
 }
 
-func withTill(change func(till, keep int64) int64) func(frame.Strategy) frame.Strategy {
-	return func(s frame.Strategy) frame.Strategy {
-		till := s.Till
-		s.Till = func(state storage.State, c *storage.Cell, at, keep int64) int64 {
-			return change(till(state, c, at, keep), keep)
-		}
-		return s
+func (s changed) Count(state storage.State, c *storage.Cell, at int64) int64 {
+	used := s.Strategy.Count(state, c, at)
+	if s.count != nil {
+		used = s.count(used)
 	}
+	return used
 }
 
-func withUse(change func(at, n int64) (int64, int64)) func(frame.Strategy) frame.Strategy {
-	return func(s frame.Strategy) frame.Strategy {
-		use := s.Use
-		s.Use = func(state storage.State, c *storage.Cell, at, n int64) storage.State {
-			at, n = change(at, n)
-			return use(state, c, at, n)
-		}
-		return s
+func (s changed) Till(state storage.State, c *storage.Cell, at, keep int64) int64 {
+	till := s.Strategy.Till(state, c, at, keep)
+	if s.till != nil {
+		till = s.till(till, keep)
 	}
+	return till
+}
+
+func (s changed) Use(state storage.State, c *storage.Cell, at, n int64) storage.State {
+	if s.use != nil {
+		at, n = s.use(at, n)
+	}
+	return s.Strategy.Use(state, c, at, n)
 }
 
 func TestTwinSeesFaultsInGo(t *testing.T) {
@@ -176,8 +178,8 @@ func TestTwinSeesFaultsInGo(t *testing.T) {
 		for _, s := range strategies {
 			t.Run(name+"/"+s.name, func(t *testing.T) {
 				faulty := *s
-				faulty.Strategy = fault(s.Strategy)
-				faulty.script = &storage.Script{Name: s.name, Lua: s.script.Lua, Step: faulty.Step}
+				fault.Strategy = s.Strategy
+				faulty.script = &storage.Script{Name: s.name, Lua: s.script.Lua, Step: frame.Step(fault)}
 				if !differs(&faulty, []twin{{"redis", redis.Run}, {"memory", memory.New().Run}}) {
 					t.Error("the twin test does not see this fault")
 				}

@@ -38,11 +38,11 @@ const (
 )
 
 // lasts is how long a granule counts from its start.
-func (g granules) lasts(c *storage.Cell) int64 {
+func (g *granules) lasts(c *storage.Cell) int64 {
 	return c.Window + g.late*c.Granularity
 }
 
-func (g granules) count(s storage.State, c *storage.Cell, at int64) int64 {
+func (g *granules) Count(s storage.State, c *storage.Cell, at int64) int64 {
 	lasts := g.lasts(c)
 	if len(s) == 0 || s[wordNewest]+lasts <= at {
 		return 0
@@ -54,7 +54,7 @@ func (g granules) count(s storage.State, c *storage.Cell, at int64) int64 {
 	return s[wordUsed] - s[wordGone]
 }
 
-func (g granules) till(s storage.State, c *storage.Cell, _, keep int64) int64 {
+func (g *granules) Till(s storage.State, c *storage.Cell, _, keep int64) int64 {
 	start := s[wordNewest]
 	if log := logOf(s); keep > 0 && len(log) > 0 {
 		if i, _ := find(s, entryUsed, s[wordUsed]-keep); i < len(log) {
@@ -64,7 +64,7 @@ func (g granules) till(s storage.State, c *storage.Cell, _, keep int64) int64 {
 	return start + g.lasts(c)
 }
 
-func (g granules) use(s storage.State, c *storage.Cell, at, n int64) storage.State {
+func (g *granules) Use(s storage.State, c *storage.Cell, at, n int64) storage.State {
 	start, lasts := at-at%c.Granularity, g.lasts(c)
 	switch {
 	case n < 0:

@@ -15,10 +15,11 @@ func TestLogStaysShort(t *testing.T) {
 	const alive = 60
 	c := storage.Cell{Limit: 1000, Burst: 1000, Window: time.Minute.Microseconds(), Granularity: 1}
 	var s storage.State
+	g := &granules{}
 	for i := range int64(2000) {
 		at := i * time.Second.Microseconds()
-		s = granules{}.use(s, &c, at, 1)
-		require.EqualValues(t, min(i+1, alive), granules{}.count(s, &c, at))
+		s = g.Use(s, &c, at, 1)
+		require.EqualValues(t, min(i+1, alive), g.Count(s, &c, at))
 		require.LessOrEqual(t, len(s), wordLog+2*entryWords*alive)
 	}
 	require.LessOrEqual(t, cap(s), 4*entryWords*alive)

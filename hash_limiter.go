@@ -1,7 +1,6 @@
 package ratelimit
 
 import (
-	"github.com/granule-limits/ratelimit/internal/frame"
 	"github.com/granule-limits/ratelimit/storage"
 )
 
@@ -9,11 +8,7 @@ var hash = define(strategy{
 	name:     "hash",
 	lua:      []string{"granules.lua"},
 	granular: true,
-	Strategy: frame.Strategy{
-		Count: granules{late: 1}.count,
-		Till:  granules{late: 1}.till,
-		Use:   granules{late: 1}.use,
-	},
+	Strategy: &granules{late: 1},
 })
 
 // NewHashLimiter counts in W/G + 1 buckets of width G: the current one and the

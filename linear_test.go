@@ -248,7 +248,7 @@ func (g *linearTraffic) make(op storage.Op) *storage.Call {
 		panic(err)
 	}
 	for i := range c.cells { // histories do not share the shared quotas
-		if k := &c.cells[i].Key; k.Counter.Shared {
+		if k := &c.cells[i].Key; k.Counter.Value().Shared {
 			k.Prefix = g.prefix + k.Prefix
 		}
 	}
@@ -312,7 +312,7 @@ func (m counters) step(s *strategy, ask, answer *storage.Call) (bool, counters) 
 			states = append(states, of[key])
 		}
 	}
-	if s.Step(c, states) {
+	if s.script.Step(c, states) {
 		for key, state := range of {
 			next[key] = *state
 		}

@@ -4,18 +4,13 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/granule-limits/ratelimit/internal/frame"
 	"github.com/granule-limits/ratelimit/storage"
 )
 
 var list = define(strategy{
-	name: "list",
-	lua:  []string{"granules.lua"},
-	Strategy: frame.Strategy{
-		Count: granules{}.count,
-		Till:  granules{}.till,
-		Use:   granules{}.use,
-	},
+	name:     "list",
+	lua:      []string{"granules.lua"},
+	Strategy: &granules{},
 	// A log is a window whose granules are as fine as time itself.
 	adapt: func(c *storage.Cell, _ Quota) { c.Granularity = 1 },
 })

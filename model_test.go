@@ -88,7 +88,7 @@ func (m *model) record(now int64, r *storage.Request) {
 		cell := r.Cells[j]
 		at := m.at(&cell, now)
 		most := int64(storage.MaxNumber) // what a counter can hold
-		if cell.Key.Counter.Strategy == "token-bucket" {
+		if cell.Key.Counter.Value().Strategy == "token-bucket" {
 			most = refillOf(cell.Window, cell.Limit).most()
 		}
 		units := min(r.Granted, most-m.used(&cell, at))
@@ -127,7 +127,7 @@ func (m *model) answer(now int64, r *storage.Request, cell *storage.Cell, grante
 // sliding counter, but not out of the window of the newest use.
 func (m *model) at(cell *storage.Cell, now int64) int64 {
 	for _, u := range m.uses[cell.Key] {
-		if cell.Key.Counter.Strategy == "sliding-counter" {
+		if cell.Key.Counter.Value().Strategy == "sliding-counter" {
 			u.at -= u.at % cell.Window
 		}
 		now = max(now, u.at)
@@ -142,7 +142,7 @@ func (m *model) left(cell *storage.Cell, at int64) int64 {
 // used is how many units count at a time.
 func (m *model) used(cell *storage.Cell, at int64) int64 {
 	at = m.at(cell, at)
-	switch cell.Key.Counter.Strategy {
+	switch cell.Key.Counter.Value().Strategy {
 	case "token-bucket":
 		return m.missing(cell, at)
 	case "sliding-counter":
@@ -161,7 +161,7 @@ func (m *model) used(cell *storage.Cell, at int64) int64 {
 // strategy.
 func ends(cell *storage.Cell, t int64) int64 {
 	w, g := cell.Window, cell.Granularity
-	switch cell.Key.Counter.Strategy {
+	switch cell.Key.Counter.Value().Strategy {
 	case "sliding-window":
 		return (t/g + w/g) * g
 	case "hash":
@@ -171,7 +171,7 @@ func ends(cell *storage.Cell, t int64) int64 {
 	case "simple":
 		return (t/w + 1) * w
 	}
-	panic("the model does not know " + cell.Key.Counter.Strategy)
+	panic("the model does not know " + cell.Key.Counter.Value().Strategy)
 }
 
 // moments are all times at which the answer for a counter may change, in order;
@@ -179,7 +179,7 @@ func ends(cell *storage.Cell, t int64) int64 {
 // the given units are left or all are.
 func (m *model) moments(cell *storage.Cell, units ...int64) []int64 {
 	var moments []int64
-	switch cell.Key.Counter.Strategy {
+	switch cell.Key.Counter.Value().Strategy {
 	case "sliding-counter":
 		for _, n := range append(units, cell.Burst) {
 			moments = append(moments, m.leaves(cell, n))

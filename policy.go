@@ -229,9 +229,11 @@ func (p *Policy) requests(key string, n int64, quotas []Quota) []RequestedQuota 
 }
 
 func (p *Policy) decide(ctx context.Context, op storage.Op, key string, n int64, allOrNothing bool, opts []CallOption) (d Decision, err error) {
-	quotas, err := p.quotasOf(ctx, key)
-	if err != nil {
-		return Decision{}, err
+	quotas := p.quotas
+	if key == "" || p.source != nil {
+		if quotas, err = p.quotasOf(ctx, key); err != nil {
+			return Decision{}, err
+		}
 	}
 	if p.direct == nil {
 		return p.decideThrough(ctx, op, key, n, quotas, allOrNothing, opts)
@@ -243,7 +245,7 @@ func (p *Policy) decide(ctx context.Context, op storage.Op, key string, n int64,
 	if err != nil {
 		return Decision{}, fmt.Errorf("%w (policy %q)", err, p.name)
 	}
-	c.Op = op
+	c.begin(op)
 	r := &c.Requests[0]
 	r.Requested, r.AllOrNothing = n, allOrNothing
 	if err = c.setOptions(opts); err == nil {
@@ -253,7 +255,9 @@ func (p *Policy) decide(ctx context.Context, op storage.Op, key string, n int64,
 	if err == nil {
 		d.Allowed, d.Granted, d.at = r.Granted == n, r.Granted, c.Now
 		d.Remaining, d.RetryAfter, d.ResetAfter = summary(r.Cells)
-		d.ReachedQuotas = reached(quotas, r.Cells)
+		if !d.Allowed {
+			d.ReachedQuotas = reached(quotas, r.Cells)
+		}
 	}
 	p.calls.Put(c)
 	return d, err
@@ -292,8 +296,9 @@ func (p *Policy) decideThrough(ctx context.Context, op storage.Op, key string, n
 // A policyCall is a call with the cells of some quotas in it.
 type policyCall struct {
 	call
-	quotas []Quota
-	key    []byte
+	quotas   []Quota
+	prefixes []*string // of the cells that count by the key
+	key      []byte    // behind the policy's name
 }
 
 func (p *Policy) newCall(quotas []Quota) (*policyCall, error) {
@@ -312,7 +317,12 @@ func (c *policyCall) prepare(s *strategy, quotas []Quota) error {
 	if err := c.fillRequest(s, 0, &RequestedQuota{Prefix: "any", Quotas: quotas}); err != nil {
 		return err
 	}
-	c.quotas = quotas
+	c.quotas, c.prefixes = quotas, nil
+	for i := range c.cells {
+		if k := &c.cells[i].Key; !k.Counter.Value().Shared {
+			c.prefixes = append(c.prefixes, &k.Prefix)
+		}
+	}
 	return nil
 }
 
@@ -327,10 +337,8 @@ func (c *policyCall) setKey(p *Policy, key string) {
 	if len(prefix) > maxPrefix || p.prefix == digested { // there is no other colon in it
 		prefix = shortPrefix(prefix)
 	}
-	for i := range c.cells {
-		if k := &c.cells[i].Key; !k.Counter.Shared {
-			k.Prefix = prefix
-		}
+	for _, p := range c.prefixes {
+		*p = prefix
 	}
 }
 

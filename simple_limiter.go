@@ -1,17 +1,12 @@
 package ratelimit
 
 import (
-	"github.com/granule-limits/ratelimit/internal/frame"
 	"github.com/granule-limits/ratelimit/storage"
 )
 
 var simple = define(strategy{
-	name: "simple",
-	Strategy: frame.Strategy{
-		Count: simpleCount,
-		Till:  simpleTill,
-		Use:   simpleUse,
-	},
+	name:     "simple",
+	Strategy: &fixedWindow{},
 })
 
 // NewSimpleLimiter counts in fixed windows: window number ⌊now/W⌋ has its own
@@ -23,24 +18,26 @@ var simple = define(strategy{
 // across an edge.
 func NewSimpleLimiter(store storage.Storage) Limiter { return newLimiter(store, simple) }
 
-// The words of the state.
+type fixedWindow struct{}
+
+// The words of its state.
 const (
 	simpleNewest = iota // start of the window of the newest use, µs
 	simpleUsed          // units used in it
 )
 
-func simpleCount(s storage.State, c *storage.Cell, at int64) int64 {
+func (*fixedWindow) Count(s storage.State, c *storage.Cell, at int64) int64 {
 	if len(s) == 0 || s[simpleNewest]+c.Window <= at {
 		return 0
 	}
 	return s[simpleUsed]
 }
 
-func simpleTill(s storage.State, c *storage.Cell, _, _ int64) int64 {
+func (*fixedWindow) Till(s storage.State, c *storage.Cell, _, _ int64) int64 {
 	return s[simpleNewest] + c.Window
 }
 
-func simpleUse(s storage.State, c *storage.Cell, at, n int64) storage.State {
+func (*fixedWindow) Use(s storage.State, c *storage.Cell, at, n int64) storage.State {
 	start := at - at%c.Window
 	current := len(s) > 0 && s[simpleNewest] == start
 	switch {

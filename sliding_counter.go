@@ -3,17 +3,12 @@ package ratelimit
 import (
 	"math/bits"
 
-	"github.com/granule-limits/ratelimit/internal/frame"
 	"github.com/granule-limits/ratelimit/storage"
 )
 
 var slidingCounter = define(strategy{
-	name: "sliding-counter",
-	Strategy: frame.Strategy{
-		Count: counterCount,
-		Till:  counterTill,
-		Use:   counterUse,
-	},
+	name:     "sliding-counter",
+	Strategy: &counter{},
 })
 
 // NewSlidingCounter counts in two fixed windows, and takes of the previous one
@@ -39,14 +34,16 @@ var slidingCounter = define(strategy{
 // own time, at which no less counts.
 func NewSlidingCounter(store storage.Storage) Limiter { return newLimiter(store, slidingCounter) }
 
-// The words of the state.
+type counter struct{}
+
+// The words of its state.
 const (
 	counterNewest   = iota // start of the window of the newest use, µs
 	counterCurrent         // units used in it
 	counterPrevious        // units used in the window before it
 )
 
-func counterCount(s storage.State, c *storage.Cell, at int64) int64 {
+func (*counter) Count(s storage.State, c *storage.Cell, at int64) int64 {
 	if len(s) == 0 {
 		return 0
 	}
@@ -71,7 +68,7 @@ func covered(n, left, window int64) int64 {
 	return int64(units)
 }
 
-func counterTill(s storage.State, c *storage.Cell, at, keep int64) int64 {
+func (*counter) Till(s storage.State, c *storage.Cell, at, keep int64) int64 {
 	gone, n := s[counterNewest]+c.Window, s[counterPrevious] // at gone none of n count
 	if keep < s[counterCurrent] {
 		gone, n = gone+c.Window, s[counterCurrent]
@@ -86,12 +83,12 @@ func counterTill(s storage.State, c *storage.Cell, at, keep int64) int64 {
 	return gone - int64(left)
 }
 
-func counterUse(s storage.State, c *storage.Cell, at, n int64) storage.State {
+func (w *counter) Use(s storage.State, c *storage.Cell, at, n int64) storage.State {
 	start := at - at%c.Window
 	if n < 0 {
 		return counterGiveBack(s, c, start, -n)
 	}
-	n = min(n, storage.MaxNumber-counterCount(s, c, at))
+	n = min(n, storage.MaxNumber-w.Count(s, c, at))
 	switch {
 	case n == 0: // it is full
 	case len(s) == 0 || s[counterNewest] < start-c.Window:

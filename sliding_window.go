@@ -1,7 +1,6 @@
 package ratelimit
 
 import (
-	"github.com/granule-limits/ratelimit/internal/frame"
 	"github.com/granule-limits/ratelimit/storage"
 )
 
@@ -9,11 +8,7 @@ var slidingWindow = define(strategy{
 	name:     "sliding-window",
 	lua:      []string{"granules.lua"},
 	granular: true,
-	Strategy: frame.Strategy{
-		Count: granules{}.count,
-		Till:  granules{}.till,
-		Use:   granules{}.use,
-	},
+	Strategy: &granules{},
 })
 
 // NewSlidingWindow counts in granules of width G, numbered ⌊now/G⌋: used is what

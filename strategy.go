@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unique"
 
 	"github.com/granule-limits/ratelimit/internal/frame"
 	"github.com/granule-limits/ratelimit/storage"
 )
 
 // A strategy is a way to count. Each is defined once, at start-up, in a file of
-// its own, and told twice: in Go by its frame.Strategy, and in Lua by
+// its own, and told twice: in Go as a frame.Strategy, and in Lua by
 // scripts/<name>.lua. CONTRIBUTING.md says how to add one.
 type strategy struct {
 	name string // as in keys; scripts/<name>.lua with '_' for '-'
@@ -46,7 +47,7 @@ func define(s strategy) *strategy {
 		}
 		lua.Write(text)
 	}
-	s.script = &storage.Script{Name: s.name, Lua: lua.String(), Step: s.Step}
+	s.script = &storage.Script{Name: s.name, Lua: lua.String(), Step: frame.Step(s.Strategy)}
 	strategies = append(strategies, &s)
 	return &s
 }
@@ -88,19 +89,20 @@ func (s *strategy) check(q Quota) error {
 // in it, but a PrefixOverride.
 func (s *strategy) cell(c *storage.Cell, q *Quota) {
 	window, granularity := micros(q.Window), micros(q.granularity())
+	counter := storage.Counter{Strategy: s.name, Window: window}
 	*c = storage.Cell{
-		Key:         storage.Key{Counter: storage.Counter{Strategy: s.name, Window: window}},
 		Limit:       q.Limit,
 		Burst:       q.Limit,
 		Window:      window,
 		Granularity: granularity,
 	}
 	if q.PrefixOverride != "" {
-		c.Key.Prefix, c.Key.Counter.Shared = shortPrefix(q.PrefixOverride), true
+		c.Key.Prefix, counter.Shared = shortPrefix(q.PrefixOverride), true
 	}
 	if s.granular {
-		c.Key.Counter.Granularity = granularity
+		counter.Granularity = granularity
 	}
+	c.Key.Counter = unique.Make(counter)
 	if s.adapt != nil {
 		s.adapt(c, *q)
 	}

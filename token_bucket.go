@@ -3,17 +3,12 @@ package ratelimit
 import (
 	"fmt"
 
-	"github.com/granule-limits/ratelimit/internal/frame"
 	"github.com/granule-limits/ratelimit/storage"
 )
 
 var tokenBucket = define(strategy{
-	name: "token-bucket",
-	Strategy: frame.Strategy{
-		Count: bucketCount,
-		Till:  bucketTill,
-		Use:   bucketUse,
-	},
+	name:     "token-bucket",
+	Strategy: &bucket{},
 	validate: validateBucket,
 	adapt: func(c *storage.Cell, q Quota) {
 		if q.Burst > 0 && q.Limit > 0 {
@@ -33,7 +28,9 @@ var tokenBucket = define(strategy{
 // which the bucket is full again.
 func NewTokenBucket(store storage.Storage) Limiter { return newLimiter(store, tokenBucket) }
 
-// The words of the state. The bucket is full again at bucketFull +
+type bucket struct{}
+
+// The words of its state. The bucket is full again at bucketFull +
 // bucketPart/bucketRate µs: exact, where a level in units would be a fraction.
 const (
 	bucketNewest = iota // time of the newest use, µs
@@ -104,7 +101,7 @@ func fullAt(s storage.State, c *storage.Cell, r refill) (whole, part int64) {
 	return s[bucketNewest] + whole, part
 }
 
-func bucketCount(s storage.State, c *storage.Cell, at int64) int64 {
+func (*bucket) Count(s storage.State, c *storage.Cell, at int64) int64 {
 	if len(s) == 0 {
 		return 0
 	}
@@ -113,7 +110,7 @@ func bucketCount(s storage.State, c *storage.Cell, at int64) int64 {
 	return r.missing(whole-at, part)
 }
 
-func bucketTill(s storage.State, c *storage.Cell, _, keep int64) int64 { // whole µs, rounded up
+func (*bucket) Till(s storage.State, c *storage.Cell, _, keep int64) int64 { // whole µs, rounded up
 	r := refillOf(c.Window, c.Limit)
 	whole, part := fullAt(s, c, r)
 	w, p := r.of(keep)
@@ -123,7 +120,7 @@ func bucketTill(s storage.State, c *storage.Cell, _, keep int64) int64 { // whol
 	return whole - w
 }
 
-func bucketUse(s storage.State, c *storage.Cell, at, n int64) storage.State {
+func (*bucket) Use(s storage.State, c *storage.Cell, at, n int64) storage.State {
 	r := refillOf(c.Window, c.Limit)
 	if len(s) == 0 {
 		s = append(s[:0], at, at, 0, r.rate)

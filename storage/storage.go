@@ -10,6 +10,7 @@ package storage
 import (
 	"context"
 	"errors"
+	"unique"
 )
 
 // Errors of a storage that failed. Which one it is tells the caller what became
@@ -60,7 +61,7 @@ const (
 //     nothing; one that may have been executed fails with ErrIndeterminate.
 //   - Context: a context that has ended fails the call before anything is sent,
 //     with an error that wraps the context's.
-//   - Borrowed: the call, its slices and the bytes of its strings belong to the
+//   - Borrowed: the call, its slices and the bytes of its prefixes belong to the
 //     caller again when Run or Forget returns. What is kept must be copied.
 //   - Concurrent: all methods may be called from any number of goroutines.
 type Storage interface {
@@ -126,8 +127,9 @@ type Request struct {
 
 // A Key identifies a counter. All of its fields do.
 type Key struct {
-	Prefix  string // 1 to 200 bytes of any value
-	Counter Counter
+	Prefix string // 1 to 200 bytes of any value
+	// Counter is a handle, so that to compare it, and to keep it, is cheap.
+	Counter unique.Handle[Counter]
 }
 
 // A Counter is the part of a Key that many prefixes have in common.

@@ -10,27 +10,77 @@ import (
 	"github.com/granule-limits/ratelimit/storage"
 )
 
-// A Strategy is what differs from one strategy to the next.
+// A Strategy is what differs from one strategy to the next. Its methods keep nothing
+// between calls.
 //
 // The first word of every state is the time of the newest use recorded in it, or
 // any earlier time that makes no difference to the strategy; the rest is its own.
 // No state at all means never used.
-type Strategy struct {
+type Strategy interface {
 	// Count tells how many units count at a time that is not before the newest use.
-	Count func(s storage.State, c *storage.Cell, at int64) int64
+	Count(s storage.State, c *storage.Cell, at int64) int64
 	// Till tells when no more than keep units will count, fewer than now do.
-	Till func(s storage.State, c *storage.Cell, at, keep int64) int64
+	Till(s storage.State, c *storage.Cell, at, keep int64) int64
 	// Use records n units, not 0, at a time that is not before the newest use, and
 	// returns the new state. A negative n gives back units recorded at that time,
 	// which may be before the newest use, and never more than are there.
-	Use func(s storage.State, c *storage.Cell, at, n int64) storage.State
+	Use(s storage.State, c *storage.Cell, at, n int64) storage.State
 }
 
-// Step executes a call; it is the Step of the strategy's storage.Script.
-func (f *Strategy) Step(c *storage.Call, states []*storage.State) (changed bool) {
-	if len(states) == 1 && c.Op == storage.CheckAndUse && !c.Together {
-		return f.stepOne(c, states[0])
+// Step is the Step of a strategy's storage.Script.
+func Step(s Strategy) func(c *storage.Call, states []*storage.State) (changed bool) {
+	f := frame{s}
+	return func(c *storage.Call, states []*storage.State) bool {
+		if len(c.Requests) == 1 && c.Op != storage.Use {
+			return f.one(c, states)
+		}
+		return f.many(c, states)
 	}
+}
+
+type frame struct{ Strategy }
+
+// one is many for the commonest call: one request, which is checked. Each of its
+// cells has a counter of its own, so how many units count is known after the use.
+func (f *frame) one(c *storage.Call, states []*storage.State) (changed bool) {
+	r := &c.Requests[0]
+	granted := r.Requested
+	for i, s := range states {
+		cell := &r.Cells[i]
+		if c.OwnClock && ahead(c, cell, *s) {
+			f.heal(c, cell, s)
+			changed = true
+		}
+		used := f.Count(*s, cell, stamp(c, *s))
+		left := max(0, cell.Burst-used)
+		cell.Reached = left < granted
+		granted = min(granted, left)
+		cell.Remaining = used // for the report
+	}
+	lacks := int64(0)
+	if granted < r.Requested {
+		lacks = r.Requested
+		if r.AllOrNothing || c.Together {
+			granted = 0
+		}
+	}
+	r.Granted = granted
+	if c.Op == storage.Check {
+		granted = 0
+	}
+	for i, s := range states {
+		cell := &r.Cells[i]
+		at := stamp(c, *s)
+		if granted > 0 {
+			*s = f.Use(*s, cell, at, granted)
+			changed = true
+		}
+		f.report(c, cell, *s, at, cell.Remaining+granted, lacks)
+	}
+	return changed
+}
+
+func (f *frame) many(c *storage.Call, states []*storage.State) (changed bool) {
 	healed := c.OwnClock && f.healAll(c, states)
 	used := false
 	switch {
@@ -45,38 +95,9 @@ func (f *Strategy) Step(c *storage.Call, states []*storage.State) (changed bool)
 	return used || healed
 }
 
-// stepOne is Step for the commonest call: one counter that is checked and used.
-// Without the loops a decision in memory takes a seventh less.
-func (f *Strategy) stepOne(c *storage.Call, s *storage.State) (changed bool) {
-	r := &c.Requests[0]
-	cell := &r.Cells[0]
-	if c.OwnClock && ahead(c, cell, *s) {
-		f.heal(c, cell, s)
-		changed = true
-	}
-	at := stamp(c, *s)
-	used := f.Count(*s, cell, at)
-	left := max(0, cell.Burst-used)
-	r.Granted, cell.Reached = min(r.Requested, left), left < r.Requested
-	if r.AllOrNothing && cell.Reached {
-		r.Granted = 0
-	}
-	if r.Granted > 0 {
-		*s = f.Use(*s, cell, at, r.Granted)
-		used += r.Granted
-		changed = true
-	}
-	lacks := int64(0)
-	if cell.Reached {
-		lacks = r.Requested
-	}
-	f.reportOne(c, cell, *s, at, used, lacks)
-	return changed
-}
-
 // takeAll decides the requests in order, and records each before the next, and
 // tells whether there was anything to record.
-func (f *Strategy) takeAll(c *storage.Call, states []*storage.State) (used bool) {
+func (f *frame) takeAll(c *storage.Call, states []*storage.State) (used bool) {
 	for i := range c.Requests {
 		r := &c.Requests[i]
 		mine := states[:len(r.Cells)]
@@ -94,7 +115,7 @@ func (f *Strategy) takeAll(c *storage.Call, states []*storage.State) (used bool)
 // were granted in full. That they see each other's grants needs copies of the
 // states that they share. What the requests found is the answer, but where all are
 // granted and will be recorded.
-func (f *Strategy) tryAll(c *storage.Call, states []*storage.State) (granted bool) {
+func (f *frame) tryAll(c *storage.Call, states []*storage.State) (granted bool) {
 	var copies map[*storage.State]bool
 	if anyShared(states) {
 		states, copies = copyShared(states)
@@ -110,7 +131,7 @@ func (f *Strategy) tryAll(c *storage.Call, states []*storage.State) (granted boo
 		if copies == nil {
 			continue
 		}
-		f.report(c, r, mine)
+		f.reportRequest(c, r, mine)
 		for j, s := range mine {
 			if copies[s] && r.Granted > 0 {
 				*s = f.Use(*s, &r.Cells[j], stamp(c, *s), r.Granted)
@@ -129,7 +150,7 @@ func (f *Strategy) tryAll(c *storage.Call, states []*storage.State) (granted boo
 }
 
 // useAll records what is granted, and tells whether that was anything.
-func (f *Strategy) useAll(c *storage.Call, states []*storage.State) (used bool) {
+func (f *frame) useAll(c *storage.Call, states []*storage.State) (used bool) {
 	for i := range c.Requests {
 		r := &c.Requests[i]
 		if r.Granted != 0 {
@@ -142,17 +163,17 @@ func (f *Strategy) useAll(c *storage.Call, states []*storage.State) (used bool) 
 }
 
 // reportAll tells how the counters stand after everything the call recorded.
-func (f *Strategy) reportAll(c *storage.Call, states []*storage.State) {
+func (f *frame) reportAll(c *storage.Call, states []*storage.State) {
 	for i := range c.Requests {
 		r := &c.Requests[i]
-		f.report(c, r, states)
+		f.reportRequest(c, r, states)
 		states = states[len(r.Cells):]
 	}
 }
 
 // decide decides one request. A quota is reached when it has less left than the
 // quotas before it left of the request.
-func (f *Strategy) decide(c *storage.Call, r *storage.Request, states []*storage.State) {
+func (f *frame) decide(c *storage.Call, r *storage.Request, states []*storage.State) {
 	r.Granted = r.Requested
 	for i := range r.Cells {
 		cell, s := &r.Cells[i], *states[i]
@@ -165,7 +186,7 @@ func (f *Strategy) decide(c *storage.Call, r *storage.Request, states []*storage
 	}
 }
 
-func (f *Strategy) use(c *storage.Call, r *storage.Request, states []*storage.State) {
+func (f *frame) use(c *storage.Call, r *storage.Request, states []*storage.State) {
 	for i, s := range states {
 		switch {
 		case r.Granted > 0:
@@ -176,9 +197,9 @@ func (f *Strategy) use(c *storage.Call, r *storage.Request, states []*storage.St
 	}
 }
 
-// report tells how the counters of a request stand. What was granted in full has
+// reportRequest tells how the counters of a request stand. What was granted in full has
 // nothing to retry.
-func (f *Strategy) report(c *storage.Call, r *storage.Request, states []*storage.State) {
+func (f *frame) reportRequest(c *storage.Call, r *storage.Request, states []*storage.State) {
 	lacks := int64(0)
 	if r.Granted != r.Requested && (c.Op != storage.Use || r.Granted <= 0) {
 		lacks = r.Requested
@@ -186,16 +207,16 @@ func (f *Strategy) report(c *storage.Call, r *storage.Request, states []*storage
 	for i := range r.Cells {
 		cell, s := &r.Cells[i], *states[i]
 		at := stamp(c, s)
-		f.reportOne(c, cell, s, at, f.Count(s, cell, at), lacks)
+		f.report(c, cell, s, at, f.Count(s, cell, at), lacks)
 		if c.Op == storage.Use {
 			cell.Reached = false
 		}
 	}
 }
 
-// reportOne tells how one counter stands, of which so many units count, and when it
+// report tells how one counter stands, of which so many units count, and when it
 // would have the units that a request lacks.
-func (f *Strategy) reportOne(c *storage.Call, cell *storage.Cell, s storage.State, at, used, lacks int64) {
+func (f *frame) report(c *storage.Call, cell *storage.Cell, s storage.State, at, used, lacks int64) {
 	left := max(0, cell.Burst-used)
 	cell.Remaining, cell.RetryAfter, cell.NextAfter, cell.ResetAfter = left, 0, 0, 0
 	if used > 0 {
@@ -232,7 +253,7 @@ func ahead(c *storage.Call, cell *storage.Cell, s storage.State) bool {
 
 // healAll repairs counters that are ahead of the storage's clock. Times that
 // callers give are taken seriously, however far apart they are.
-func (f *Strategy) healAll(c *storage.Call, states []*storage.State) (healed bool) {
+func (f *frame) healAll(c *storage.Call, states []*storage.State) (healed bool) {
 	for i := range c.Requests {
 		for j := range c.Requests[i].Cells {
 			if cell := &c.Requests[i].Cells[j]; ahead(c, cell, *states[0]) {
@@ -247,7 +268,7 @@ func (f *Strategy) healAll(c *storage.Call, states []*storage.State) (healed boo
 
 // heal repairs a counter that is ahead: what was used counts as used now.
 // Otherwise it would be frozen until that future comes.
-func (f *Strategy) heal(c *storage.Call, cell *storage.Cell, s *storage.State) {
+func (f *frame) heal(c *storage.Call, cell *storage.Cell, s *storage.State) {
 	used := min(f.Count(*s, cell, (*s)[0]), cell.Burst)
 	if *s = nil; used > 0 {
 		*s = f.Use(nil, cell, c.Now, used)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unique"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -251,7 +252,7 @@ func TestTooLarge(t *testing.T) {
 	}
 	call := func(n int) error {
 		return store.Run(t.Context(), words(n), &storage.Call{OwnClock: true, Requests: []storage.Request{{
-			Cells: []storage.Cell{{Key: storage.Key{Prefix: "a", Counter: storage.Counter{Strategy: "large", Window: 1}}}},
+			Cells: []storage.Cell{{Key: storage.Key{Prefix: "a", Counter: unique.Make(storage.Counter{Strategy: "large", Window: 1})}}},
 		}}})
 	}
 	largest := 400 << 10

@@ -56,14 +56,15 @@ func (s *Store) keyOf(k *storage.Key) string {
 	b = append(b, ":{"...)
 	b = append(b, url.PathEscape(k.Prefix)...)
 	b = append(b, "}:"...)
-	if k.Counter.Shared {
+	c := k.Counter.Value()
+	if c.Shared {
 		b = append(b, "shared:"...)
 	}
-	b = append(b, k.Counter.Strategy...)
+	b = append(b, c.Strategy...)
 	b = append(b, ':')
-	b = strconv.AppendInt(b, k.Counter.Window, 10)
+	b = strconv.AppendInt(b, c.Window, 10)
 	b = append(b, ':')
-	return string(strconv.AppendInt(b, k.Counter.Granularity, 10))
+	return string(strconv.AppendInt(b, c.Granularity, 10))
 }
 
 func keyAttributes(key string) attributes {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"unique"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -43,10 +44,10 @@ func TestKeys(t *testing.T) {
 		rapid.StringN(1, -1, 200),
 	)
 	key := rapid.Custom(func(t *rapid.T) storage.Key {
-		return storage.Key{Prefix: awkward.Draw(t, "prefix"), Counter: storage.Counter{
+		return storage.Key{Prefix: awkward.Draw(t, "prefix"), Counter: unique.Make(storage.Counter{
 			Strategy: rapid.SampledFrom([]string{"simple", "list", "shared"}).Draw(t, "strategy"), Shared: rapid.Bool().Draw(t, "shared"),
 			Window: rapid.Int64Range(1, storage.MaxSpan).Draw(t, "window"), Granularity: rapid.Int64Range(0, 12).Draw(t, "granularity"),
-		}}
+		})}
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := key.Draw(t, "a"), key.Draw(t, "b")

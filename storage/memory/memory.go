@@ -30,11 +30,11 @@ const (
 // A Store keeps counters in memory. All of its methods may be called from any
 // number of goroutines.
 type Store struct {
+	shards [shardCount]shard
+
 	seed maphash.Seed
 	base time.Time // the clock is the wall clock of this moment, advanced by the monotonic one
 	wall int64     // base, µs since 1970
-
-	shards [shardCount]shard
 }
 
 var _ storage.Storage = (*Store)(nil)
@@ -115,7 +115,7 @@ func (s *Store) check(ctx context.Context) error {
 // runOne is runMany for the commonest call, one counter.
 func (s *Store) runOne(script *storage.Script, c *storage.Call, now int64) (other int, due bool) {
 	cell := &c.Requests[0].Cells[0]
-	hash := hashOf(s.seed, &cell.Key)
+	hash := hashOf(s.seed, cell.Key.Prefix)
 	sh := &s.shards[shardOf(hash)]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -142,60 +142,71 @@ type target struct {
 	cell  *storage.Cell
 	hash  uint64
 	shard *shard
-	entry *entry
-	fresh bool // the entry is new
+	entry *entry // nil when it is settled
 }
 
-// work is what runMany needs room for.
+// work is what runMany needs room for. It is used again.
 type work struct {
 	targets []target
-	states  []*storage.State
-	shards  []*shard // of the targets, each once
+	states  []*storage.State // of the targets
+	shards  []*shard         // of the targets, each once
 }
 
 var works = sync.Pool{New: func() any { return new(work) }}
 
 func (s *Store) runMany(script *storage.Script, c *storage.Call, now int64) (other int, due bool) {
 	w := works.Get().(*work)
-	defer w.free()
+	defer works.Put(w)
 	s.aim(w, c)
 	w.lock()
 	defer w.unlock()
 	for i := range w.targets {
 		t := &w.targets[i]
 		t.entry = t.shard.find(t.hash, &t.cell.Key)
-		t.fresh = t.entry.fresh()
-		w.states = append(w.states, &t.entry.state)
+		w.states[i] = &t.entry.state
 	}
 	changed := script.Step(c, w.states)
 	// A new entry sweeps to make room. By then the entries that were there before
 	// must have their new expiry: they may have expired, and been used again.
-	for _, fresh := range []bool{false, true} {
-		for i := range w.targets {
-			if t := &w.targets[i]; t.fresh == fresh {
-				t.shard.settle(t.entry, t.hash, expiry(c, t.cell, now, changed), now)
-			}
+	fresh := false
+	for i := range w.targets {
+		t := &w.targets[i]
+		if t.entry.fresh() {
+			fresh = true
+			continue
+		}
+		t.settle(c, now, changed)
+	}
+	for i := range w.targets {
+		if t := &w.targets[i]; fresh && t.entry != nil {
+			t.settle(c, now, changed)
 		}
 	}
 	return w.targets[0].shard.turn()
 }
 
+func (t *target) settle(c *storage.Call, now int64, changed bool) {
+	t.shard.settle(t.entry, t.hash, expiry(c, t.cell, now, changed), now)
+	t.entry = nil
+}
+
 // aim finds the shards of the cells.
 func (s *Store) aim(w *work, c *storage.Call) {
-	var prefix string
-	var ofPrefix uint64
+	n := c.Cells()
+	w.targets, w.states = slices.Grow(w.targets[:0], n)[:n], slices.Grow(w.states[:0], n)[:n]
+	w.shards = w.shards[:0]
+	targets := w.targets
+	var t target
 	for i := range c.Requests {
 		for j := range c.Requests[i].Cells {
-			cell := &c.Requests[i].Cells[j]
-			if !same(prefix, cell.Key.Prefix) { // the quotas of a request have one
-				prefix, ofPrefix = cell.Key.Prefix, maphash.String(s.seed, cell.Key.Prefix)
+			t.cell = &c.Requests[i].Cells[j]
+			if prefix := t.cell.Key.Prefix; j == 0 || !same(prefix, c.Requests[i].Cells[j-1].Key.Prefix) {
+				t.hash = hashOf(s.seed, prefix)
+				t.shard = &s.shards[shardOf(t.hash)]
+				w.shards = append(w.shards, t.shard)
 			}
-			hash := mix(ofPrefix, &cell.Key.Counter)
-			sh := &s.shards[shardOf(hash)]
-			w.targets = append(w.targets, target{cell: cell, hash: hash, shard: sh})
-			if n := len(w.shards); n == 0 || w.shards[n-1] != sh {
-				w.shards = append(w.shards, sh)
-			}
+			targets[0] = t
+			targets = targets[1:]
 		}
 	}
 	if len(w.shards) > 1 { // in the order that all callers keep
@@ -217,14 +228,6 @@ func (w *work) unlock() {
 	for _, sh := range w.shards {
 		sh.mu.Unlock()
 	}
-}
-
-// free gives the room back, without the caller's strings in it.
-func (w *work) free() {
-	clear(w.targets)
-	clear(w.states)
-	w.targets, w.states, w.shards = w.targets[:0], w.states[:0], w.shards[:0]
-	works.Put(w)
 }
 
 // expiry is when a counter may be dropped, on the store's own clock; 0 if the
@@ -256,7 +259,7 @@ func (s *Store) Forget(ctx context.Context, keys []storage.Key) error {
 		return err
 	}
 	for i := range keys {
-		hash := hashOf(s.seed, &keys[i])
+		hash := hashOf(s.seed, keys[i].Prefix)
 		sh := &s.shards[shardOf(hash)]
 		sh.mu.Lock()
 		sh.remove(hash, &keys[i])

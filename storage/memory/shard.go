@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 	"strings"
 	"sync"
+	"unique"
 
 	"github.com/granule-limits/ratelimit/storage"
 )
@@ -13,24 +14,23 @@ import (
 // counters a few at a time, and because it takes a third of the memory.
 type shard struct {
 	mu      sync.Mutex
-	seed    maphash.Seed
+	buckets []*entry          // a power of two of them
+	states  [1]*storage.State // room for a call of one cell
+	calls   int               // see turn
 	index   int
 	maxKeys int
 
-	buckets []*entry // a power of two of them
-	count   int      // entries, without those that find has just made
-	hand    int      // the bucket that the hand comes to next
-	calls   int      // see turn
-
-	spare    *entry                               // used again by find
-	states   [1]*storage.State                    // room for a call of one cell
-	counters map[storage.Counter]*storage.Counter // the entries' counters, each kept once
+	count int    // entries, without those that find has just made
+	hand  int    // the bucket that the hand comes to next
+	spare *entry // used again by find
+	seed  maphash.Seed
+	_     [4]uint64
 }
 
 // An entry is the state of one counter.
 type entry struct {
 	prefix  string
-	counter *storage.Counter
+	counter unique.Handle[storage.Counter]
 	next    *entry
 	// expires is when the entry may be dropped, in µs of the store's clock, times
 	// two; 0 for one that find has just made. The lowest bit says that it was asked
@@ -42,27 +42,19 @@ type entry struct {
 
 const (
 	minBuckets = 8
-	maxShared  = 64 // kinds of counters that a shard remembers
 	sweepEvery = 16 // calls
 	sweepSize  = 4  // buckets
 	evictTries = 32 // entries that the hand looks at to make room
 )
 
-// hashOf is the hash of a key. Its upper bits depend on the prefix alone, so that
-// all counters of a prefix are in one shard.
-func hashOf(seed maphash.Seed, k *storage.Key) uint64 {
-	return mix(maphash.String(seed, k.Prefix), &k.Counter)
-}
-
-func mix(hash uint64, c *storage.Counter) uint64 {
-	n := uint64(c.Window)*3 + uint64(c.Granularity)*5 + uint64(len(c.Strategy))
-	return hash ^ n*0x9e3779b97f4a7c15>>8 // an odd number near 2^64 over the golden ratio
-}
+// hashOf is the hash of a key: of its prefix, which has a few counters at most. They
+// are in one shard, and in one chain of it, where who comes for one wants all.
+func hashOf(seed maphash.Seed, prefix string) uint64 { return maphash.String(seed, prefix) }
 
 func shardOf(hash uint64) int { return int(hash >> 56) }
 
 func (e *entry) is(k *storage.Key) bool {
-	return e.prefix == k.Prefix && *e.counter == k.Counter
+	return e.counter == k.Counter && e.prefix == k.Prefix
 }
 
 // fresh entries were made by find and are not settled yet.
@@ -91,7 +83,7 @@ func (sh *shard) find(hash uint64, k *storage.Key) *entry {
 	}
 	sh.spare = nil
 	e.state = e.words[:0]
-	e.prefix, e.counter, e.next = k.Prefix, sh.counter(&k.Counter), *head
+	e.prefix, e.counter, e.next = k.Prefix, k.Counter, *head
 	*head = e
 	return e
 }
@@ -100,20 +92,6 @@ func (sh *shard) find(hash uint64, k *storage.Key) *entry {
 func (sh *shard) keep(e *entry) {
 	*e = entry{}
 	sh.spare = e
-}
-
-// counter returns a pointer that entries of equal counters share.
-func (sh *shard) counter(c *storage.Counter) *storage.Counter {
-	if p := sh.counters[*c]; p != nil {
-		return p
-	}
-	if sh.counters == nil || len(sh.counters) >= maxShared {
-		sh.counters = make(map[storage.Counter]*storage.Counter)
-	}
-	p := *c
-	p.Strategy = strings.Clone(c.Strategy)
-	sh.counters[p] = &p
-	return &p
 }
 
 // settle ends what find began, after the step: an entry that is still unused
@@ -141,7 +119,10 @@ func (sh *shard) settle(e *entry, hash uint64, expires, now int64) {
 // for any more go, as long as anybody asks for anything.
 func (sh *shard) turn() (other int, due bool) {
 	sh.calls++
-	return (sh.index + sh.calls/sweepEvery) % shardCount, sh.calls%sweepEvery == 0
+	if sh.calls%sweepEvery > 0 {
+		return 0, false
+	}
+	return (sh.index + sh.calls/sweepEvery) % shardCount, true
 }
 
 // makeRoom is called after e has come in.
@@ -234,7 +215,7 @@ func (sh *shard) resize(n int) {
 	for _, e := range old {
 		for e != nil {
 			next := e.next
-			head := sh.bucket(mix(maphash.String(sh.seed, e.prefix), e.counter))
+			head := sh.bucket(hashOf(sh.seed, e.prefix))
 			e.next, *head = *head, e
 			e = next
 		}

@@ -31,14 +31,15 @@ func (s *Store) appendKey(b []byte, k *storage.Key) []byte {
 		b = appendEscaped(b, k.Prefix)
 	}
 	b = append(b, "}:"...)
-	if k.Counter.Shared {
+	c := k.Counter.Value()
+	if c.Shared {
 		b = append(b, "shared:"...)
 	}
-	b = append(b, k.Counter.Strategy...)
+	b = append(b, c.Strategy...)
 	b = append(b, ':')
-	b = strconv.AppendInt(b, k.Counter.Window, 10)
+	b = strconv.AppendInt(b, c.Window, 10)
 	b = append(b, ':')
-	return strconv.AppendInt(b, k.Counter.Granularity, 10)
+	return strconv.AppendInt(b, c.Granularity, 10)
 }
 
 // keys are the keys of all cells of a call, in order.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unique"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -218,8 +219,8 @@ func FuzzKey(f *testing.F) {
 		if a == "" || b == "" {
 			return
 		}
-		x := storage.Key{Prefix: a, Counter: storage.Counter{Strategy: "simple", Window: 1000}}
-		y := storage.Key{Prefix: b, Counter: storage.Counter{Strategy: "simple", Window: 1000, Shared: shared}}
+		x := storage.Key{Prefix: a, Counter: unique.Make(storage.Counter{Strategy: "simple", Window: 1000})}
+		y := storage.Key{Prefix: b, Counter: unique.Make(storage.Counter{Strategy: "simple", Window: 1000, Shared: shared})}
 		require.Equal(t, x == y, store.Key(x) == store.Key(y), "%q %q", a, b)
 		for _, key := range []string{store.Key(x), store.Key(y)} {
 			require.Equal(t, 1, strings.Count(key, "{"))

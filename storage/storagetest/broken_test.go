@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unique"
 
 	"github.com/granule-limits/ratelimit/storage"
 )
@@ -142,7 +143,7 @@ func (e *expiringStore) Run(ctx context.Context, s *storage.Script, c *storage.C
 	for _, cell := range cellsOf(c) {
 		now := time.Now().UnixMicro()
 		k := cell.Key
-		k.Prefix, k.Counter.Strategy = strings.Clone(k.Prefix), strings.Clone(k.Counter.Strategy)
+		k.Prefix = strings.Clone(k.Prefix)
 		e.expires[k] = now + e.life(c, cell.ResetAfter, e.expires[k]-now)
 	}
 	return nil
@@ -253,18 +254,29 @@ func lastCell(c *storage.Call) *storage.Cell {
 
 // Broken keys.
 
-func sharedByPrefix(k *storage.Key) {
-	if k.Counter.Shared {
-		k.Prefix, k.Counter.Shared = "shared:"+k.Prefix, false
+func withCounter(change func(c *storage.Counter)) func(k *storage.Key) {
+	return func(k *storage.Key) {
+		c := k.Counter.Value()
+		change(&c)
+		k.Counter = unique.Make(c)
 	}
 }
 
+func sharedByPrefix(k *storage.Key) {
+	withCounter(func(c *storage.Counter) {
+		if c.Shared {
+			k.Prefix, c.Shared = "shared:"+k.Prefix, false
+		}
+	})(k)
+}
+
 func joinedByColons(k *storage.Key) {
-	k.Prefix = fmt.Sprintf("{%s}:%s:%d:%d", k.Prefix, k.Counter.Strategy, k.Counter.Window, k.Counter.Granularity)
-	if k.Counter.Shared {
+	c := k.Counter.Value()
+	k.Prefix = fmt.Sprintf("{%s}:%s:%d:%d", k.Prefix, c.Strategy, c.Window, c.Granularity)
+	if c.Shared {
 		k.Prefix = strings.Replace(k.Prefix, "}:", "}:shared:", 1)
 	}
-	k.Counter = storage.Counter{}
+	k.Counter = unique.Make(storage.Counter{})
 }
 
 // Broken databases.

@@ -225,22 +225,18 @@ func (w *twin) lendKeys(s strategy, requests ...ratelimit.RequestedQuota) {
 	takeBack(lent)
 }
 
-// A loan is the memory of a key's strings.
-type loan [][]byte
+// A loan is the memory of a key's prefix.
+type loan []byte
 
-// lendKey puts the strings of a key in memory that will be overwritten.
+// lendKey puts the prefix of a key in memory that will be overwritten.
 func lendKey(k *storage.Key) loan {
-	prefix, strategy := []byte(k.Prefix), []byte(k.Counter.Strategy)
-	k.Prefix, k.Counter.Strategy = stringOver(prefix), stringOver(strategy)
-	return loan{prefix, strategy}
+	lent := loan(k.Prefix)
+	k.Prefix = unsafe.String(unsafe.SliceData(lent), len(lent))
+	return lent
 }
 
 func takeBack(lent []loan) {
 	for _, l := range lent {
-		for _, b := range l {
-			copy(b, strings.Repeat("X", len(b)))
-		}
+		copy(l, strings.Repeat("X", len(l)))
 	}
 }
-
-func stringOver(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

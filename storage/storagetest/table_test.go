@@ -43,7 +43,7 @@ func (t *table) save(rows map[storage.Key]*row) bool {
 	}
 	for k, r := range rows {
 		t.saved++
-		k.Prefix, k.Counter.Strategy = strings.Clone(k.Prefix), strings.Clone(k.Counter.Strategy)
+		k.Prefix = strings.Clone(k.Prefix)
 		t.rows[k] = row{r.words, t.saved, r.expires}
 	}
 	return true

@@ -134,7 +134,7 @@ func clone(c *storage.Call) storage.Call {
 		cells := slices.Clone(out.Requests[i].Cells)
 		for j := range cells {
 			k := &cells[j].Key
-			k.Prefix, k.Counter.Strategy = strings.Clone(k.Prefix), strings.Clone(k.Counter.Strategy)
+			k.Prefix = strings.Clone(k.Prefix)
 		}
 		out.Requests[i].Cells = cells
 	}
@@ -219,10 +219,10 @@ func describe(c *storage.Call) string {
 }
 
 func describeKey(k storage.Key) string {
-	shared := ""
-	if k.Counter.Shared {
+	c, shared := k.Counter.Value(), ""
+	if c.Shared {
 		shared = " shared"
 	}
 	micros := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
-	return fmt.Sprintf("%q %s%s %v/%v", k.Prefix, k.Counter.Strategy, shared, micros(k.Counter.Window), micros(k.Counter.Granularity))
+	return fmt.Sprintf("%q %s%s %v/%v", k.Prefix, c.Strategy, shared, micros(c.Window), micros(c.Granularity))
 }
