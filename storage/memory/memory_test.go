@@ -1,16 +1,21 @@
 package memory_test
 
 import (
+	"context"
 	"fmt"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unique"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/granule-limits/ratelimit"
+	"github.com/granule-limits/ratelimit/storage"
 	"github.com/granule-limits/ratelimit/storage/memory"
 )
 
@@ -41,6 +46,37 @@ func TestMaxKeys(t *testing.T) {
 		require.LessOrEqual(t, store.Len(), maxKeys)
 	}
 	require.Greater(t, store.Len(), maxKeys*9/10)
+}
+
+// Keys take the memory of those that were put out, so that a flood of them makes no
+// garbage, and none is taken for another.
+func TestFloodMakesNoGarbage(t *testing.T) {
+	store := memory.New(memory.WithMaxKeys(1))
+	script := &storage.Script{Step: func(c *storage.Call, states []*storage.State) bool {
+		*states[0] = append(*states[0], 1)
+		c.Requests[0].Cells[0].Remaining = int64(len(*states[0]))
+		return true
+	}}
+	cell := storage.Cell{Key: storage.Key{Counter: unique.Make(storage.Counter{})}, ResetAfter: time.Hour.Microseconds()}
+	call := &storage.Call{OwnClock: true, Requests: []storage.Request{{Cells: []storage.Cell{cell}}}}
+	var key []byte
+	n := 0
+	useTwice := func(maxLength int) {
+		n++
+		key = strconv.AppendInt(key[:0], int64(n), 10)
+		key = append(key, strings.Repeat("x", n%maxLength)...)
+		cell := &call.Requests[0].Cells[0]
+		cell.Key.Prefix = unsafe.String(&key[0], len(key))
+		for uses := range int64(2) {
+			if err := store.Run(context.Background(), script, call); err != nil || cell.Remaining != uses+1 {
+				t.Fatalf("%s: %d uses instead of %d, error %v", key, cell.Remaining, uses+1, err)
+			}
+		}
+	}
+	for range 20_000 {
+		useTwice(40)
+	}
+	require.Zero(t, testing.AllocsPerRun(20_000, func() { useTwice(1) }))
 }
 
 // The smallest bound still limits, one key at a time.

@@ -2,9 +2,9 @@ package memory
 
 import (
 	"hash/maphash"
-	"strings"
 	"sync"
 	"unique"
+	"unsafe"
 
 	"github.com/granule-limits/ratelimit/storage"
 )
@@ -23,8 +23,9 @@ type shard struct {
 	count int    // entries, without those that find has just made
 	hand  int    // the bucket that the hand comes to next
 	spare *entry // used again by find
+	room  []byte // used again by own
 	seed  maphash.Seed
-	_     [4]uint64
+	_     [1]uint64
 }
 
 // An entry is the state of one counter.
@@ -88,11 +89,28 @@ func (sh *shard) find(hash uint64, k *storage.Key) *entry {
 	return e
 }
 
-// keep keeps an entry that is no longer used for the next that find makes.
+// keep keeps an entry that is no longer used, and its prefix's memory, for the next
+// that comes in: a flood of keys at a full storage makes no garbage.
 func (sh *shard) keep(e *entry) {
+	if !e.fresh() {
+		sh.room = unsafe.Slice(unsafe.StringData(e.prefix), wholeWords(len(e.prefix)))
+	}
 	*e = entry{}
 	sh.spare = e
 }
+
+// own copies a prefix.
+func (sh *shard) own(prefix string) string {
+	room := sh.room
+	if sh.room = nil; len(room) < len(prefix) {
+		room = make([]byte, wholeWords(len(prefix)))
+	}
+	copy(room, prefix)
+	return unsafe.String(&room[0], len(prefix))
+}
+
+// wholeWords rounds a number of bytes up, as Go's memory is given out.
+func wholeWords(n int) int { return (n + 7) &^ 7 }
 
 // settle ends what find began, after the step: an entry that is still unused
 // goes, and one that was changed stays until it expires.
@@ -105,7 +123,7 @@ func (sh *shard) settle(e *entry, hash uint64, expires, now int64) {
 		}
 		sh.keep(e)
 	case e.fresh():
-		e.prefix = strings.Clone(e.prefix)
+		e.prefix = sh.own(e.prefix)
 		e.expires = expires << 1
 		sh.count++
 		sh.makeRoom(e, now)
@@ -127,9 +145,10 @@ func (sh *shard) turn() (other int, due bool) {
 
 // makeRoom is called after e has come in.
 func (sh *shard) makeRoom(e *entry, now int64) {
-	sh.sweep(now)
 	if sh.count > sh.maxKeys {
-		sh.evict(e)
+		sh.evict(e, now)
+	} else {
+		sh.sweep(now)
 	}
 	if sh.count > len(sh.buckets) {
 		sh.resize(2 * len(sh.buckets))
@@ -153,9 +172,9 @@ func (sh *shard) sweep(now int64) {
 	}
 }
 
-// evict puts out an entry that was not asked for since the hand came by last, or
-// the last of the few that the hand looks at.
-func (sh *shard) evict(keep *entry) {
+// evict puts out an entry that has expired or was not asked for since the hand came
+// by last, or the last of the few that the hand looks at.
+func (sh *shard) evict(keep *entry, now int64) {
 	var victim, head = (*entry)(nil), (**entry)(nil)
 	for seen, i := 0, 0; seen < evictTries && i < len(sh.buckets); i++ {
 		bucket := sh.advance()
@@ -164,7 +183,7 @@ func (sh *shard) evict(keep *entry) {
 				continue
 			}
 			victim, head = e, bucket
-			if e.expires&1 == 0 {
+			if e.expires&1 == 0 || e.expires>>1 <= now {
 				seen = evictTries
 				break
 			}
