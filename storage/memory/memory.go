@@ -197,10 +197,12 @@ func (s *Store) aim(w *work, c *storage.Call) {
 	w.shards = w.shards[:0]
 	targets := w.targets
 	var t target
+	prefix := ""
 	for i := range c.Requests {
 		for j := range c.Requests[i].Cells {
 			t.cell = &c.Requests[i].Cells[j]
-			if prefix := t.cell.Key.Prefix; j == 0 || !same(prefix, c.Requests[i].Cells[j-1].Key.Prefix) {
+			if !same(prefix, t.cell.Key.Prefix) { // the quotas of a request have one
+				prefix = t.cell.Key.Prefix
 				t.hash = hashOf(s.seed, prefix)
 				t.shard = &s.shards[shardOf(t.hash)]
 				w.shards = append(w.shards, t.shard)
