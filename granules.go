@@ -56,7 +56,7 @@ func (g *granules) Count(s storage.State, c *storage.Cell, at int64) int64 {
 
 func (g *granules) Till(s storage.State, c *storage.Cell, _, keep int64) int64 {
 	start := s[wordNewest]
-	if log := logOf(s); keep > 0 && len(log) > 0 {
+	if log := logOf(s); len(log) > 0 && (keep > 0 || newestIsEmpty(s)) {
 		if i, _ := find(s, entryUsed, s[wordUsed]-keep); i < len(log) {
 			start = log[i+entryStart]
 		}
@@ -67,6 +67,8 @@ func (g *granules) Till(s storage.State, c *storage.Cell, _, keep int64) int64 {
 func (g *granules) Use(s storage.State, c *storage.Cell, at, n int64) storage.State {
 	start, lasts := at-at%c.Granularity, g.lasts(c)
 	switch {
+	case n < 0 && (len(s) == 0 || start+lasts <= s[wordNewest]): // those units no longer count
+		return s
 	case n < 0:
 		return giveBack(s, start, -n)
 	case len(s) == 0 || s[wordUsed] == s[wordGone] || s[wordNewest]+lasts <= at: // nothing counts any more
@@ -84,7 +86,9 @@ func (g *granules) Use(s storage.State, c *storage.Cell, at, n int64) storage.St
 		if len(s) == wordHead {
 			s = append(s, wordLog)
 		}
-		s = append(s, s[wordNewest], s[wordUsed])
+		if !newestIsEmpty(s) {
+			s = append(s, s[wordNewest], s[wordUsed])
+		}
 		s[wordNewest] = start
 	}
 	s[wordUsed] += n
@@ -97,6 +101,13 @@ func logOf(s storage.State) []int64 {
 		return nil
 	}
 	return s[s[wordHead]:]
+}
+
+// newestIsEmpty tells whether all units of the newest granule were given back, but not
+// those of the log before it.
+func newestIsEmpty(s storage.State) bool {
+	log := logOf(s)
+	return len(log) > 0 && log[len(log)-entryWords+entryUsed] == s[wordUsed]
 }
 
 // find is where in the log the first entry begins of which a word is at least so
@@ -148,7 +159,7 @@ func lower(s storage.State, from int, n int64) {
 // given one: that is where a use at that time was recorded, or, where time had
 // gone on, a granule that expires no later.
 func giveBack(s storage.State, given, n int64) storage.State {
-	if len(s) == 0 || s[wordNewest] < given {
+	if s[wordNewest] < given {
 		return s
 	}
 	i, before := find(s, entryStart, given)
@@ -158,15 +169,9 @@ func giveBack(s storage.State, given, n int64) storage.State {
 		units = log[i+entryUsed] - before
 	}
 	lower(s, i, min(n, units))
-	if n < units {
-		return s
-	}
-	switch at := len(s) - len(log) + i; { // an empty granule goes, but the last one
-	case i < len(log):
+	if n >= units && i < len(log) { // it is empty; the newest stays, as time does not go back
+		at := len(s) - len(log) + i
 		s = slices.Delete(s, at, at+entryWords)
-	case i > 0:
-		s[wordNewest] = log[i-entryWords+entryStart]
-		s = s[:at-entryWords]
 	}
 	if len(logOf(s)) == 0 {
 		s = s[:min(len(s), wordHead)]

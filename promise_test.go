@@ -90,9 +90,10 @@ func anyInterval(admitted []admission, limit int64, within func(from, to int64) 
 	return false
 }
 
-// TestPromises lets random traffic through every strategy, and sees that none
-// admits more than it promises, nor less than its own answers say: what is asked
-// again after RetryAfter is granted, and not a µs before.
+// TestPromises lets random traffic through every strategy, some of which is given
+// back, also when it has long expired, and sees that none admits more than it promises,
+// nor less than its own answers say: what is asked again after RetryAfter is granted,
+// and not a µs before.
 func TestPromises(t *testing.T) {
 	for name, promise := range promises {
 		t.Run(name, func(t *testing.T) {
@@ -117,10 +118,11 @@ func drawQuota(t *rapid.T) ratelimit.Quota {
 	}
 }
 
-// drive sends traffic, mostly forwards in time, and returns what was admitted at
-// the time at which it was recorded.
+// drive sends traffic, mostly forwards in time, and returns what was admitted, and not
+// given back, at the time at which it was recorded.
 func drive(t *rapid.T, limiter ratelimit.Limiter, q ratelimit.Quota) []admission {
 	var admitted []admission
+	var grants []ratelimit.GrantedQuota // of admitted
 	now, newest := limitertest.Start, int64(0)
 	for range rapid.IntRange(1, 60).Draw(t, "calls") {
 		now = now.Add(time.Duration(rapid.Int64Range(-1, 8).Draw(t, "step")) * q.Window / 16)
@@ -133,6 +135,14 @@ func drive(t *rapid.T, limiter ratelimit.Limiter, q ratelimit.Quota) []admission
 		if g.Granted > 0 {
 			newest = max(newest, now.UnixMicro())
 			admitted = append(admitted, admission{newest, g.Granted})
+			grants = append(grants, g)
+		}
+		if i := rapid.IntRange(0, 3*len(grants)).Draw(t, "gives back"); i < len(grants) {
+			back := rapid.Int64Range(0, admitted[i].units).Draw(t, "units")
+			admitted[i].units -= back
+			grants[i].Granted = -back
+			requests := []ratelimit.RequestedQuota{{Prefix: "a", Quotas: []ratelimit.Quota{q}}}
+			require.NoError(t, limiter.UseQuotas(t.Context(), requests, grants[i:i+1], grants[i].At))
 		}
 	}
 	return admitted

@@ -6,7 +6,8 @@
 -- of the oldest granule; and its index in the log, which follows. The log has an entry
 -- for each granule older than the newest: its start, and the units used up to its end.
 -- Both rise, so what is looked for is found by bisection, and nothing has to be moved
--- when granules expire.
+-- when granules expire. If all units of the newest granule were given back, 2^52 is added
+-- to its start, which no time has, and s.empty is true: it stays, as time does not go back.
 
 local function load(key)
   local head = call('GETRANGE', key, '0', '34')
@@ -16,10 +17,18 @@ local function load(key)
     return {}
   end
   local newest, used, gone, oldest = four(head)
-  if newest >= 2^53 or oldest > newest or used >= 2^53 or gone > used then
+  local empty
+  if newest >= 2^52 then -- seldom
+    newest, empty = newest - 2^52, true
+  end
+  if newest >= 2^52 or oldest > newest or used >= 2^53 or gone > used then
     return {}
   end
-  return { key = key, newest = newest, used = used, gone = gone, oldest = oldest, head = head, write = nil, renew = nil }
+  local s = { key = key, newest = newest, used = used, gone = gone, oldest = oldest, head = head, write = nil, renew = nil }
+  if empty then
+    s.empty = true
+  end
+  return s
 end
 
 -- s.write is what save has to write: 'used' that number; 'next' a granule more, of
@@ -42,7 +51,7 @@ local function log_of(s)
     -- of it counts as used when the newest was. And no number leaves its bounds by what
     -- is in it.
     if s.size % 1 > 0 or s.first > s.size then
-      s.oldest, s.first, s.size, s.write, s.renew = s.newest, 0, 0, 'anew', true
+      s.oldest, s.first, s.size, s.write, s.renew, s.empty = s.newest, 0, 0, 'anew', true, nil
     end
   end
   if made then
@@ -113,11 +122,11 @@ local function log_of(s)
     n = math.min(n, units)
     if i < s.size then
       made.lower(s, i, n < units and i or i + 1, n)
-    elseif n < units or s.first == s.size then
+    else
       s.used = s.used - n
-    else -- the newest of the older granules takes its place
-      s.newest, s.used = math.min(look_up(s, i - 1, 1), s.newest), before
-      made.lower(s, i - 1, i, 0)
+      if n == units and n > 0 and s.first < s.size then
+        s.empty, s.write = true, s.write ~= 'used' and s.write or 'all'
+      end
     end
     s.oldest = s.first < s.size and look_up(s, s.first, 1) or s.newest
   end
@@ -139,7 +148,7 @@ local function till(s, q, _, keep)
   local lasts, start = q.window + LATE * q.granularity, s.newest
   if keep == s.used - s.gone - 1 then
     start = s.oldest
-  elseif keep > 0 and s.oldest < start then
+  elseif (keep > 0 or s.empty) and s.oldest < start then
     _, _, start = log_of(s).find(s, 8, s.used - keep)
   end
   return start + lasts
@@ -148,7 +157,7 @@ end
 local function use(s, q, at, n)
   local start, lasts = at - at % q.granularity, q.window + LATE * q.granularity
   if n < 0 then
-    if s.used > s.gone and s.newest >= start then
+    if s.used > s.gone and s.newest >= start and s.newest < start + lasts then -- else they no longer count
       log_of(s).give_back(s, start, -n)
       s.write, s.renew = s.write or 'used', true
     end
@@ -157,6 +166,9 @@ local function use(s, q, at, n)
   if s.used == s.gone or s.newest + lasts <= at then -- nothing counts any more
     s.newest, s.used, s.gone, s.oldest, s.write, s.renew = start, n, 0, start, 'anew', true
     s.first, s.size, s.part, s.part_at = 0, 0, '', 0
+    if s.empty then
+      s.empty = nil
+    end
     return
   end
   if s.oldest + lasts <= at then
@@ -171,7 +183,11 @@ local function use(s, q, at, n)
     log_of(s).lower(s, s.first, s.first, s.gone)
     s.gone, n = 0, math.min(n, 2^53 - 1 - s.used)
   end
-  if s.newest < start and n > 0 then -- the newest granule becomes the last of the log
+  if s.empty and n > 0 then
+    s.write = log_of(s) and s.write or 'all'
+    s.newest, s.empty, s.renew = start, nil, true
+    s.oldest = s.first < s.size and s.oldest or start
+  elseif s.newest < start and n > 0 then -- the newest granule becomes the last of the log
     if s.write == 'anew' then
       s.part = s.part .. bytes(s.newest) .. bytes(s.used)
     end
@@ -190,12 +206,12 @@ local function save(s, ttl)
   if write == 'used' then
     call('SETRANGE', key, '7', bytes(s.used))
   elseif write == 'anew' then
-    call('SET', key, bytes(s.newest) .. bytes(s.used) .. bytes(s.gone) .. bytes(s.oldest) .. bytes(s.first) .. s.part)
+    call('SET', key, bytes(s.empty and s.newest + 2^52 or s.newest) .. bytes(s.used) .. bytes(s.gone) .. bytes(s.oldest) .. bytes(s.first) .. s.part)
   else
     if write ~= 'all' then
       call('APPEND', key, string.sub(s.head, 1, 14))
     end
-    local head = bytes(s.newest) .. bytes(s.used)
+    local head = bytes(s.empty and s.newest + 2^52 or s.newest) .. bytes(s.used)
     if write ~= 'next' then
       head = head .. bytes(s.gone) .. bytes(s.oldest) .. bytes(s.first)
     end
