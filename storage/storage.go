@@ -128,7 +128,8 @@ type Request struct {
 // A Key identifies a counter. All of its fields do.
 type Key struct {
 	Prefix string // 1 to 200 bytes of any value
-	// Counter is a handle, so that to compare it, and to keep it, is cheap.
+	// Counter is a handle, so that to compare it, and to keep it, is cheap. It is made
+	// by unique.Make; its zero value is none.
 	Counter unique.Handle[Counter]
 }
 

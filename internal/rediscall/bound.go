@@ -3,6 +3,7 @@ package rediscall
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -78,8 +79,18 @@ func (b *Bound) Wait(result <-chan error) (err error, answered bool) {
 	case <-t.C:
 		return b.end(b.expired), false
 	case <-b.Context.Done():
-		return b.end(context.Cause(b.Context)), false
+		return b.end(ended(b.Context)), false
 	}
+}
+
+// ended is why a context ended. Its cause is told, but is not what the error is: it can
+// be any error, also one of ours, of another call.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == nil || cause == err {
+		return err
+	}
+	return fmt.Errorf("%w: %v", err, cause)
 }
 
 // Sleep tells whether there was time for a pause, and the caller is still there.

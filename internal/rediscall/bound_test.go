@@ -51,7 +51,9 @@ func TestDoEndsWithTheCaller(t *testing.T) {
 		<-ctx.Done()
 		return nil
 	}), nil)
-	require.Equal(t, gone, err)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, gone)
+	require.ErrorContains(t, err, "gone")
 	require.Equal(t, context.Canceled, b.Err())
 }
 

@@ -5,9 +5,11 @@ package rediscall
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -26,7 +28,7 @@ var results = sync.Pool{New: func() any { return make(chan error, 1) }}
 // that is given up on is left to the client's own time limits, and may still be sent.
 func Do(b *Bound, client Client, cmd redis.Cmder) error {
 	result := results.Get().(chan error)
-	go func() { result <- client.Process(b, cmd) }()
+	go func() { result <- send(b, client, cmd) }()
 	err, answered := b.Wait(result)
 	if answered {
 		results.Put(result)
@@ -37,6 +39,17 @@ func Do(b *Bound, client Client, cmd redis.Cmder) error {
 		cluster.ReloadState(b)
 	}
 	return err
+}
+
+// send sends a command. A client that panics on a reply that it can't have meant
+// must not end the program, which no caller could prevent in this goroutine.
+func send(ctx context.Context, client Client, cmd redis.Cmder) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the client panicked: %v", p)
+		}
+	}()
+	return client.Process(ctx, cmd)
 }
 
 // IsConnection tells whether it was the connection that failed, or the time that
@@ -55,11 +68,15 @@ var passing = []string{
 }
 
 // Answer tells whether an error is a server's answer, and whether that will pass.
-// Only the code is looked at: servers put more behind it.
+// Only the code is looked at: servers put more behind it, and before version 7, when it
+// is a script's, also before it.
 func Answer(err error) (isAnswer, passes bool) {
 	var answer redis.Error
 	if !errors.As(err, &answer) {
 		return false, false
 	}
-	return true, slices.ContainsFunc(passing, func(code string) bool { return redis.HasErrorPrefix(answer, code) })
+	inScript := strings.HasPrefix(answer.Error(), "ERR Error running script")
+	return true, slices.ContainsFunc(passing, func(code string) bool {
+		return redis.HasErrorPrefix(answer, code) || inScript && strings.Contains(answer.Error(), ": -"+code+" ")
+	})
 }

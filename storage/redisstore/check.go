@@ -37,12 +37,30 @@ func (s *Store) Check(ctx context.Context) error {
 	if !ok {
 		return s.checkServer(ctx, s.client)
 	}
-	return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-		if err := s.checkServer(ctx, node); err != nil {
-			return fmt.Errorf("%s: %w", node.Options().Addr, err)
-		}
-		return nil
-	})
+	b := rediscall.Bind(ctx, s.timeout, s.timedOut)
+	defer b.End()
+	done := make(chan error, 1)
+	go func() { // to ask where the primaries are can take as long as the client lets it
+		done <- cluster.ForEachMaster(b, func(ctx context.Context, node *redis.Client) error {
+			if err := s.checkServer(ctx, node); err != nil {
+				return fmt.Errorf("%s: %w", node.Options().Addr, err)
+			}
+			return nil
+		})
+	}()
+	err, _ := b.Wait(done)
+	if err == nil || errors.Is(err, storage.ErrMisconfigured) || errors.Is(err, storage.ErrUnavailable) {
+		return err
+	}
+	return unanswered(outcomeOf(err, nil), err)
+}
+
+// unanswered is the error of a question, which charges nothing.
+func unanswered(o outcome, err error) error {
+	if o == unknown {
+		o = unsent
+	}
+	return failure(o, err)
 }
 
 func (s *Store) checkServer(ctx context.Context, client Client) error {
@@ -51,10 +69,7 @@ func (s *Store) checkServer(ctx context.Context, client Client) error {
 	on := &Store{client: client} // not the cluster's, which would choose a server
 	info := redis.NewStringCmd(b, "info")
 	if o, err := on.send(b, info, nil); err != nil {
-		if o == unknown {
-			o = unsent // a question charges nothing
-		}
-		return failure(o, fmt.Errorf("INFO: %w", err))
+		return unanswered(o, fmt.Errorf("INFO: %w", err))
 	}
 	return errors.Join(checkVersion(info.Val()), checkEviction(info.Val()), s.checkPermissions(b, on))
 }
@@ -79,15 +94,14 @@ func checkEviction(info string) error {
 // checkPermissions runs the probe. On a cluster the key may be another server's:
 // then this one has said nothing about permissions, nor has it refused.
 func (s *Store) checkPermissions(b *rediscall.Bound, on *Store) error {
-	cmd := &command{IntSliceCmd: redis.NewIntSliceCmd(b, "eval", probe, 1, s.namespace+":{probe}")}
-	o, err := on.send(b, cmd, nil)
-	switch {
-	case err == nil, redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "ASK"):
-		return nil
-	case o == unknown:
-		o = unsent
+	for _, how := range [][2]string{{"eval", probe}, {"evalsha", digestOf(probe)}} {
+		cmd := &command{IntSliceCmd: redis.NewIntSliceCmd(b, how[0], how[1], 1, s.namespace+":{probe}")}
+		o, err := on.send(b, cmd, nil)
+		if err != nil && !redis.HasErrorPrefix(err, "MOVED") && !redis.HasErrorPrefix(err, "ASK") {
+			return unanswered(o, fmt.Errorf("running a script by %s: %w", strings.ToUpper(how[0]), err))
+		}
 	}
-	return failure(o, fmt.Errorf("running a script: %w", err))
+	return nil
 }
 
 // field is a field of INFO.

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unique"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -328,7 +329,7 @@ func TestClusterLostPrimary(t *testing.T) {
 	lost := make(map[int]bool)
 	for p := range 32 {
 		require.NoError(t, call(p))
-		node, err := client.MasterForKey(t.Context(), store.Key(storage.Key{Prefix: fmt.Sprint("p", p)}))
+		node, err := client.MasterForKey(t.Context(), store.Key(storage.Key{Prefix: fmt.Sprint("p", p), Counter: unique.Make(storage.Counter{})}))
 		require.NoError(t, err)
 		lost[p] = node.Options().Addr == cluster.Servers[0].Addr
 	}
@@ -376,10 +377,57 @@ func TestPartOfACallFails(t *testing.T) {
 		require.ErrorIs(t, limiter.UseQuotas(t.Context(), requests, []ratelimit.GrantedQuota{
 			{Prefix: name + "a", Granted: 3}, {Prefix: name + "b", Granted: 3},
 		}, time.Time{}), ratelimit.ErrMisconfigured, name)
+		taken, err := limiter.CheckAndUseQuotas(t.Context(), requests[:1])
+		require.NoError(t, err)
+		err = limiter.UseQuotas(t.Context(), requests, []ratelimit.GrantedQuota{
+			{Prefix: name + "a", Granted: -3}, {Prefix: name + "b", Granted: -3},
+		}, taken[0].At)
+		require.ErrorIs(t, err, ratelimit.ErrIndeterminate, name)
+		require.NotErrorIs(t, err, ratelimit.ErrMisconfigured, name)
 		require.NoError(t, client.Del(t.Context(), broken).Err())
 		_, grants, err := limiter.CheckWithinQuotas(t.Context(), requests)
 		require.NoError(t, err)
 		require.EqualValues(t, 9, grants[0].Remaining, "%s: not given back", name)
-		require.EqualValues(t, 6, grants[1].States[1].Remaining, "%s: not given back", name)
+		require.GreaterOrEqual(t, grants[1].States[1].Remaining, int64(6), "%s: not given back", name)
 	}
+}
+
+// What was taken from several servers, each with a clock of its own, is given back to all
+// of them.
+func TestClusterGiveBack(t *testing.T) {
+	cluster := redistest.StartCluster(t, 0)
+	store, err := redisstore.New(cluster.Client(t), redisstore.WithTimeout(10*time.Second))
+	require.NoError(t, err)
+	for name, open := range limitertest.Strategies {
+		limiter := open(store)
+		for i := range 30 {
+			quotas := []ratelimit.Quota{ratelimit.PerDay(9), {Limit: 9, Window: 25 * time.Hour, PrefixOverride: fmt.Sprint(name, "all", i)}}
+			requests := []ratelimit.RequestedQuota{{Prefix: fmt.Sprint(name, i), Requested: 3, Quotas: quotas}}
+			grants, err := limiter.CheckAndUseQuotas(t.Context(), requests)
+			require.NoError(t, err)
+			grants[0].Granted = -3
+			require.NoError(t, limiter.UseQuotas(t.Context(), requests, grants, grants[0].At))
+			_, left, err := limiter.CheckWithinQuotas(t.Context(), requests)
+			require.NoError(t, err)
+			full := int64(9)
+			if name == "token-bucket" { // what it was refilled between the clocks' times is lost
+				full--
+			}
+			require.GreaterOrEqual(t, left[0].Remaining, full, name)
+		}
+	}
+}
+
+// An error of several commands has one class, the worst of theirs.
+func TestOneClass(t *testing.T) {
+	classes := []error{ratelimit.ErrIndeterminate, ratelimit.ErrMisconfigured, ratelimit.ErrUnavailable}
+	for i, worst := range classes {
+		err := redisstore.Join(nil, fmt.Errorf("%w: %w", classes[2], context.Canceled), worst, nil)
+		for j, class := range classes {
+			require.Equal(t, i == j, errors.Is(err, class), "%v is %v", err, class)
+		}
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorContains(t, err, "context canceled; "+worst.Error())
+	}
+	require.NoError(t, redisstore.Join(nil, nil))
 }

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -28,10 +27,11 @@ type command struct {
 // NoRetry is asked by go-redis, from 9.19 on.
 func (*command) NoRetry() bool { return true }
 
-// A ticket is an argument of a command that knows whether the command was sent:
-// go-redis asks it for its bytes when it writes them. Who will not wait any
-// longer takes the ticket back, and then either the bytes may have left, or they
-// never will.
+// A ticket is the argument of a command that says what to do, and knows whether that
+// was sent: go-redis asks it for its bytes when it writes them. Who will not wait any
+// longer takes the ticket back, and then either the bytes may have left, or all that
+// ever leaves is a check. It is not an error then: that would fail all commands that
+// are written together with this one, which with an AutoPipeline are other callers'.
 type ticket struct {
 	text  []byte
 	state atomic.Int32
@@ -43,17 +43,15 @@ const (
 	takenBack
 )
 
-var errTakenBack = errors.New("redisstore: not sent: the caller has gone")
-
 // MarshalBinary is asked by go-redis's writer, just before the bytes leave.
 func (t *ticket) MarshalBinary() ([]byte, error) {
 	if t.state.CompareAndSwap(waiting, written) || t.state.Load() == written {
 		return t.text, nil
 	}
-	return nil, errTakenBack
+	return opText[storage.Check], nil
 }
 
-// takeBack reports whether the command was not sent, and never will be.
+// takeBack reports whether the command was not sent, and never will be, but as a check.
 func (t *ticket) takeBack() bool {
 	return t.state.CompareAndSwap(waiting, takenBack) || t.state.Load() == takenBack
 }
@@ -122,10 +120,14 @@ func number(b bool) int64 {
 	return 0
 }
 
-// decode puts the reply of a script into the call.
+// decode puts the reply of a script into the call. Whatever it says, nobody is granted
+// more than he asked for.
 func decode(reply []int64, c *storage.Call) error {
 	if want := 1 + 5*c.Cells(); len(reply) != want {
 		return fmt.Errorf("%w: the script answered %d numbers, not %d", storage.ErrMisconfigured, len(reply), want)
+	}
+	if reply[0] < 0 || reply[0] > storage.MaxTime {
+		return fmt.Errorf("%w: the script answered that it is %d", storage.ErrMisconfigured, reply[0])
 	}
 	c.Now, reply = reply[0], reply[1:]
 	for i := range c.Requests {
@@ -135,6 +137,9 @@ func decode(reply []int64, c *storage.Call) error {
 			r.Granted, cell.Remaining, cell.Reached = reply[0], reply[1], reply[1] < 0
 			if cell.Reached {
 				cell.Remaining = -1 - reply[1]
+			}
+			if c.Op != storage.Use && (r.Granted < 0 || r.Granted > r.Requested) || cell.Remaining > cell.Burst {
+				return fmt.Errorf("%w: the script answered %d to a request for %d units of %d", storage.ErrMisconfigured, reply[:5], r.Requested, cell.Burst)
 			}
 			cell.RetryAfter, cell.NextAfter, cell.ResetAfter = reply[2], reply[3], reply[4]
 			reply = reply[5:]

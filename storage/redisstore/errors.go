@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -25,15 +26,24 @@ const (
 	refused
 )
 
-// outcomeOf tells by the error what became of a command.
-func outcomeOf(err error) outcome {
+// outcomeOf tells what became of a command, by its error and its ticket, if it has one.
+// What was not sent can have been refused all the same, while the connection was made.
+func outcomeOf(err error, t *ticket) outcome {
+	o := outcomeByError(err)
+	if o == unknown && t != nil && t.takeBack() {
+		return unsent
+	}
+	return o
+}
+
+func outcomeByError(err error) outcome {
 	var dial *net.OpError
 	var number *strconv.NumError
 	isAnswer, passes := rediscall.Answer(err)
 	switch {
 	case errors.As(err, &dial) && dial.Op == "dial",
 		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed),
-		errors.Is(err, errTakenBack), errors.Is(err, redis.TxFailedErr):
+		errors.Is(err, redis.TxFailedErr):
 		return unsent
 	case isAnswer && passes:
 		return unsent
@@ -45,6 +55,37 @@ func outcomeOf(err error) outcome {
 		return refused
 	}
 	return unknown
+}
+
+// A joined is the errors of several commands of one call. It is of one class, the
+// worst, or nobody could tell what it says of the charge, and wraps no other.
+type joined struct {
+	text string
+	is   []error
+}
+
+func (e *joined) Error() string   { return e.text }
+func (e *joined) Unwrap() []error { return e.is }
+
+// join makes one error of several that have their class; nil if there is none.
+func join(errs ...error) error {
+	all := errors.Join(errs...)
+	if all == nil {
+		return nil
+	}
+	e := &joined{text: strings.ReplaceAll(all.Error(), "\n", "; ")}
+	for _, class := range []error{storage.ErrIndeterminate, storage.ErrMisconfigured, storage.ErrUnavailable} {
+		if errors.Is(all, class) {
+			e.is = append(e.is, class)
+			break
+		}
+	}
+	for _, ended := range []error{context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(all, ended) {
+			e.is = append(e.is, ended)
+		}
+	}
+	return e
 }
 
 // failure is the error that a caller gets.

@@ -3,7 +3,9 @@ package redisstore_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"net"
 	"strings"
 	"sync"
@@ -156,48 +158,56 @@ func TestAnswers(t *testing.T) {
 		is    error
 		again bool
 	}{
-		"-LOADING Redis is loading the dataset in memory\r\n":                                {ratelimit.ErrUnavailable, true},
-		"-READONLY You can't write against a read only replica." + tail + "\r\n":             {ratelimit.ErrUnavailable, true},
-		"-MASTERDOWN Link with MASTER is down\r\n":                                           {ratelimit.ErrUnavailable, true},
-		"-CLUSTERDOWN The cluster is down\r\n":                                               {ratelimit.ErrUnavailable, true},
-		"-TRYAGAIN Multiple keys request during rehashing of slot\r\n":                       {ratelimit.ErrUnavailable, true},
-		"-BUSY Redis is busy running a script.\r\n":                                          {ratelimit.ErrUnavailable, true},
-		"-OOM command not allowed when used memory > 'maxmemory'." + tail + "\r\n":           {ratelimit.ErrUnavailable, true},
-		"-NOREPLICAS Not enough good replicas to write." + tail + "\r\n":                     {ratelimit.ErrUnavailable, true},
-		"-MISCONF Errors writing to the AOF file\r\n":                                        {ratelimit.ErrUnavailable, true},
-		"-ERR max number of clients reached\r\n":                                             {ratelimit.ErrUnavailable, true},
-		"-WRONGTYPE Operation against a key holding the wrong kind of value" + tail + "\r\n": {ratelimit.ErrMisconfigured, false},
-		"-NOPERM this user has no permissions to run the 'evalsha' command\r\n":              {ratelimit.ErrMisconfigured, false},
-		"-NOAUTH Authentication required.\r\n":                                               {ratelimit.ErrMisconfigured, false},
-		"-CROSSSLOT Keys in request don't hash to the same slot\r\n":                         {ratelimit.ErrMisconfigured, true}, // in parts
-		"-MOVED 3999 127.0.0.1:6381\r\n":                                                     {ratelimit.ErrMisconfigured, false},
-		"-ERR unknown command 'evalsha'\r\n":                                                 {ratelimit.ErrMisconfigured, false},
-		"+OK\r\n":                                                                            {ratelimit.ErrMisconfigured, false},
-		":7\r\n":                                                                             {ratelimit.ErrMisconfigured, false},
-		"$5\r\nhello\r\n":                                                                    {ratelimit.ErrMisconfigured, false},
-		"$-1\r\n":                                                                            {ratelimit.ErrMisconfigured, false},
-		"*-1\r\n":                                                                            {ratelimit.ErrMisconfigured, false},
-		"*0\r\n":                                                                             {ratelimit.ErrMisconfigured, false},
-		"*1\r\n:7\r\n":                                                                       {ratelimit.ErrMisconfigured, false},
-		"*1\r\n$3\r\nabc\r\n":                                                                {ratelimit.ErrMisconfigured, false},
-		"*1\r\n*1\r\n:1\r\n":                                                                 {ratelimit.ErrMisconfigured, false},
-		"*7\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n-ERR x\r\n":                               {ratelimit.ErrMisconfigured, false},
-		"_\r\n":     {ratelimit.ErrMisconfigured, false},
-		"#t\r\n":    {ratelimit.ErrMisconfigured, false},
-		",3.14\r\n": {ratelimit.ErrMisconfigured, false},
-		"(3492890328409238509324850943850943825024385\r\n": {ratelimit.ErrMisconfigured, false},
-		"%1\r\n+a\r\n:1\r\n":           {ratelimit.ErrMisconfigured, false},
-		"~1\r\n:1\r\n":                 {ratelimit.ErrMisconfigured, false},
-		"=7\r\ntxt:abc\r\n":            {ratelimit.ErrMisconfigured, false},
-		"!5\r\nERR x\r\n":              {ratelimit.ErrMisconfigured, false},
-		"HTTP/1.1 400 Bad Request\r\n": {ratelimit.ErrMisconfigured, false},
+		"-LOADING Redis is loading the dataset in memory\r\n":                      {ratelimit.ErrUnavailable, true},
+		"-READONLY You can't write against a read only replica." + tail + "\r\n":   {ratelimit.ErrUnavailable, true},
+		"-MASTERDOWN Link with MASTER is down\r\n":                                 {ratelimit.ErrUnavailable, true},
+		"-CLUSTERDOWN The cluster is down\r\n":                                     {ratelimit.ErrUnavailable, true},
+		"-TRYAGAIN Multiple keys request during rehashing of slot\r\n":             {ratelimit.ErrUnavailable, true},
+		"-BUSY Redis is busy running a script.\r\n":                                {ratelimit.ErrUnavailable, true},
+		"-OOM command not allowed when used memory > 'maxmemory'." + tail + "\r\n": {ratelimit.ErrUnavailable, true},
+		"-NOREPLICAS Not enough good replicas to write." + tail + "\r\n":           {ratelimit.ErrUnavailable, true},
+		"-MISCONF Errors writing to the AOF file\r\n":                              {ratelimit.ErrUnavailable, true},
+		"-ERR max number of clients reached\r\n":                                   {ratelimit.ErrUnavailable, true},
+		"-ERR Error running script (call to f_0123): @user_script:7: @user_script: 7: -OOM command not allowed when used memory > 'maxmemory'.\r\n": {ratelimit.ErrUnavailable, true},
+		"-ERR Error running script (call to f_0123): @user_script:7: @user_script: 7: -WRONGTYPE Operation against a key\r\n":                       {ratelimit.ErrMisconfigured, false},
+		"-WRONGTYPE Operation against a key holding the wrong kind of value" + tail + "\r\n":                                                        {ratelimit.ErrMisconfigured, false},
+		"-NOPERM this user has no permissions to run the 'evalsha' command\r\n":                                                                     {ratelimit.ErrMisconfigured, false},
+		"-NOAUTH Authentication required.\r\n":                       {ratelimit.ErrMisconfigured, false},
+		"-CROSSSLOT Keys in request don't hash to the same slot\r\n": {ratelimit.ErrMisconfigured, true}, // in parts
+		"-MOVED 3999 127.0.0.1:6381\r\n":                             {ratelimit.ErrMisconfigured, false},
+		"-ERR unknown command 'evalsha'\r\n":                         {ratelimit.ErrMisconfigured, false},
+		"+OK\r\n":                                                    {ratelimit.ErrMisconfigured, false},
+		":7\r\n":                                                     {ratelimit.ErrMisconfigured, false},
+		"$5\r\nhello\r\n":                                            {ratelimit.ErrMisconfigured, false},
+		"$-1\r\n":                                                    {ratelimit.ErrMisconfigured, false},
+		"*-1\r\n":                                                    {ratelimit.ErrMisconfigured, false},
+		"*0\r\n":                                                     {ratelimit.ErrMisconfigured, false},
+		"*1\r\n:7\r\n":                                               {ratelimit.ErrMisconfigured, false},
+		"*1\r\n$3\r\nabc\r\n":                                        {ratelimit.ErrMisconfigured, false},
+		"*1\r\n*1\r\n:1\r\n":                                         {ratelimit.ErrMisconfigured, false},
+		"*7\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n-ERR x\r\n": {ratelimit.ErrMisconfigured, false},
+		nonsense(-1, 1, 99, 0, 0, 0):                           {ratelimit.ErrMisconfigured, false}, // the time
+		nonsense(1, 1_000_000, 99, 0, 0, 0):                    {ratelimit.ErrMisconfigured, false}, // granted
+		nonsense(1, -7, 99, 0, 0, 0):                           {ratelimit.ErrMisconfigured, false},
+		nonsense(1, 1, math.MaxInt64, 0, 0, 0):                 {ratelimit.ErrMisconfigured, false}, // remaining
+		"*6\r\n$-1\r\n$-1\r\n$-1\r\n$-1\r\n$-1\r\n":            {ratelimit.ErrIndeterminate, false}, // one is missing
+		"*4611686018427387904\r\n":                             {ratelimit.ErrIndeterminate, false}, // at which the client panics
+		"_\r\n":                                                {ratelimit.ErrMisconfigured, false},
+		"#t\r\n":                                               {ratelimit.ErrMisconfigured, false},
+		",3.14\r\n":                                            {ratelimit.ErrMisconfigured, false},
+		"(3492890328409238509324850943850943825024385\r\n":     {ratelimit.ErrMisconfigured, false},
+		"%1\r\n+a\r\n:1\r\n":                                   {ratelimit.ErrMisconfigured, false},
+		"~1\r\n:1\r\n":                                         {ratelimit.ErrMisconfigured, false},
+		"=7\r\ntxt:abc\r\n":                                    {ratelimit.ErrMisconfigured, false},
+		"!5\r\nERR x\r\n":                                      {ratelimit.ErrMisconfigured, false},
+		"HTTP/1.1 400 Bad Request\r\n":                         {ratelimit.ErrMisconfigured, false},
 	} {
 		t.Run(strings.TrimSpace(reply), func(t *testing.T) {
 			fake.reply.Store(reply)
 			fake.scripts.Store(0)
 			client := redis.NewClient(&redis.Options{Addr: fake.addr, Protocol: 2})
 			defer client.Close()
-			limiter := ratelimit.NewSlidingWindow(open(t, client))
+			limiter := ratelimit.NewSlidingWindow(open(t, client, redisstore.WithTimeout(time.Second)))
 			_, err := limiter.CheckAndUseQuotas(t.Context(), ask(1, ratelimit.PerHour(100)))
 			require.ErrorIs(t, err, want.is)
 			if want.again {
@@ -206,6 +216,103 @@ func TestAnswers(t *testing.T) {
 				require.EqualValues(t, 1, fake.scripts.Load())
 			}
 		})
+	}
+}
+
+func nonsense(numbers ...int64) string {
+	reply := fmt.Sprintf("*%d\r\n", len(numbers))
+	for _, n := range numbers {
+		reply += fmt.Sprintf(":%d\r\n", n)
+	}
+	return reply
+}
+
+// What ends a caller's context can be any error. It does not tell what became of the call.
+func TestCauseOfTheEnd(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.StartProxy(t, server.Addr)
+	client := redis.NewClient(&redis.Options{Addr: proxy.Addr})
+	defer client.Close()
+	limiter := ratelimit.NewSlidingWindow(open(t, client))
+	for _, cause := range []error{redis.ErrPoolTimeout, redis.Nil, ratelimit.ErrUnavailable, &net.OpError{Op: "dial", Err: net.ErrClosed}} {
+		proxy.Set(redistest.None)
+		_, err := limiter.CheckAndUseQuotas(t.Context(), ask(1, ratelimit.PerHour(100)))
+		require.NoError(t, err)
+		proxy.Set(redistest.SwallowReplies)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(100*time.Millisecond, func() { cancel(cause) })
+		_, err = limiter.CheckAndUseQuotas(ctx, ask(1, ratelimit.PerHour(100)))
+		require.ErrorIs(t, err, ratelimit.ErrIndeterminate)
+		require.ErrorIs(t, err, context.Canceled)
+		require.NotErrorIs(t, err, cause)
+		require.ErrorContains(t, err, cause.Error())
+	}
+}
+
+// Who leaves while his command waits to be written with those of others does no harm to
+// them, and is charged only if he is not told otherwise.
+func TestLeavingAnAutoPipeline(t *testing.T) {
+	server := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, PipelineWriteBufferSize: 64}) // so that a batch is written in pieces
+	defer client.Close()
+	pipeline, err := client.AutoPipeline()
+	require.NoError(t, err)
+	store, err := redisstore.New(pipeline, redisstore.WithTimeout(10*time.Second))
+	require.NoError(t, err)
+	limiter := ratelimit.NewSimpleLimiter(store)
+	const callers, calls = 64, 300
+	var charged, unclear [callers]int64
+	var wg sync.WaitGroup
+	for g := range callers {
+		wg.Go(func() {
+			requests := ask(1, ratelimit.PerDay(1_000_000))
+			requests[0].Prefix = fmt.Sprint(g)
+			for i := range calls {
+				ctx, cancel := t.Context(), func() {}
+				if leaves := g%4 == 0; leaves {
+					ctx, cancel = context.WithTimeout(ctx, time.Duration(i*5)*time.Microsecond)
+				}
+				_, err := limiter.CheckAndUseQuotas(ctx, requests)
+				cancel()
+				switch {
+				case err == nil:
+					charged[g]++
+				case errors.Is(err, ratelimit.ErrIndeterminate):
+					unclear[g]++
+				}
+				if g%4 != 0 && err != nil {
+					t.Errorf("caller %d, who stays: %v", g, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for g := range callers {
+		requests := ask(0, ratelimit.PerDay(1_000_000))
+		requests[0].Prefix = fmt.Sprint(g)
+		_, grants, err := limiter.CheckWithinQuotas(t.Context(), requests)
+		require.NoError(t, err)
+		used := 1_000_000 - grants[0].Remaining
+		require.GreaterOrEqual(t, used, charged[g], "caller %d", g)
+		require.LessOrEqual(t, used, charged[g]+unclear[g], "caller %d", g)
+	}
+}
+
+// A server that refuses the connection itself is one that asking again will not help.
+func TestRefusedConnection(t *testing.T) {
+	server := redistest.Start(t)
+	require.NoError(t, server.Client(t).ACLSetUser(t.Context(), "somebody", "on", ">secret").Err())
+	for name, o := range map[string]*redis.Options{
+		"password": {Username: "somebody", Password: "wrong"},
+		"database": {DB: 99},
+	} {
+		o.Addr = server.Addr
+		client := redis.NewClient(o)
+		defer client.Close()
+		_, err := ratelimit.NewSlidingWindow(open(t, client)).CheckAndUseQuotas(t.Context(), ask(1, ratelimit.PerHour(100)))
+		require.ErrorIs(t, err, ratelimit.ErrMisconfigured, name)
+		require.NotErrorIs(t, err, ratelimit.ErrUnavailable, name)
 	}
 }
 

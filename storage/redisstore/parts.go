@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -88,9 +87,9 @@ func (s *Store) runParts(b *rediscall.Bound, script *storage.Script, c *storage.
 	}
 	decide(c)
 	if err := s.settle(b, script, c, parts); err != nil {
-		return fmt.Errorf("%w: charged more than was granted: %w", storage.ErrIndeterminate, err)
+		return join(fmt.Errorf("%w: charged more than was granted", storage.ErrIndeterminate), err)
 	}
-	join(c, parts)
+	answer(c, parts)
 	return nil
 }
 
@@ -111,7 +110,7 @@ func (s *Store) take(b *rediscall.Bound, script *storage.Script, c *storage.Call
 			p.given(c)
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := join(errs...); err != nil {
 		return err
 	}
 	for _, p := range parts {
@@ -207,7 +206,8 @@ func (s *Store) settle(b *rediscall.Bound, script *storage.Script, c *storage.Ca
 	return s.runDetached(b, script, open)
 }
 
-// undo gives back all that was taken, after some part of a call has failed.
+// undo gives back all that was taken, after some part of a call has failed. What was
+// given back stays so: how much there was to give back is not known any more.
 func (s *Store) undo(b *rediscall.Bound, script *storage.Script, parts []*part, cause error) error {
 	var open []*part
 	for _, p := range parts {
@@ -217,8 +217,11 @@ func (s *Store) undo(b *rediscall.Bound, script *storage.Script, parts []*part, 
 		charged := false
 		for k := range p.call.Requests {
 			r := &p.call.Requests[k]
+			if r.Granted < 0 {
+				cause = join(fmt.Errorf("%w: a part of the call failed, and another has given back", storage.ErrIndeterminate), cause)
+			}
 			charged = charged || r.Granted > 0
-			r.Granted = -r.Granted
+			r.Granted = -max(r.Granted, 0)
 		}
 		if charged {
 			p.call.Op, p.call.OwnClock = storage.Use, false
@@ -226,7 +229,7 @@ func (s *Store) undo(b *rediscall.Bound, script *storage.Script, parts []*part, 
 		}
 	}
 	if err := s.runDetached(b, script, open); err != nil {
-		return fmt.Errorf("%w: a part of the call failed (%w), and another could not be given back: %w", storage.ErrIndeterminate, cause, err)
+		return join(fmt.Errorf("%w: a part of the call failed, and another could not be given back", storage.ErrIndeterminate), cause, err)
 	}
 	return cause
 }
@@ -247,18 +250,25 @@ func (s *Store) runDetached(b *rediscall.Bound, script *storage.Script, parts []
 			wg.Go(func() { errs[i] = s.runOne(own, script, &p.call, p.keys) })
 		}
 		wg.Wait()
-		done <- errors.Join(errs...)
+		done <- join(errs...)
 	}()
 	err, _ := b.Wait(done)
 	return err
 }
 
-// join puts the answers of the parts into the call.
-func join(c *storage.Call, parts []*part) {
+// answer puts the answers of the parts into the call. Servers have each their own
+// clock: of their times what was checked gets the latest, from which it would count, and
+// what was taken the earliest, by which all parts find it when it is given back.
+func answer(c *storage.Call, parts []*part) {
 	byPrefix := make(map[string]*part, len(parts))
+	c.Now = parts[0].call.Now
 	for _, p := range parts {
 		byPrefix[p.cells[0].Key.Prefix] = p
-		c.Now = max(c.Now, p.call.Now)
+		if c.Op == storage.Check {
+			c.Now = max(c.Now, p.call.Now)
+		} else {
+			c.Now = min(c.Now, p.call.Now)
+		}
 	}
 	for i := range c.Requests {
 		r := &c.Requests[i]

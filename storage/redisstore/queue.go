@@ -60,14 +60,10 @@ func (q *Queue) Run(ctx context.Context, script *storage.Script, c *storage.Call
 		return fmt.Errorf("%w: redisstore.Queue: this call is not the one that was queued in its place", storage.ErrMisconfigured)
 	}
 	q.calls = q.calls[1:]
-	switch err := done.Err(); {
-	case err == nil:
-		return decode(done.Val(), c)
-	case done.ticket.takeBack():
-		return failure(unsent, err)
-	default:
-		return failure(outcomeOf(err), err)
+	if err := done.Err(); err != nil {
+		return failure(outcomeOf(err, &done.ticket), err)
 	}
+	return decode(done.Val(), c)
 }
 
 // Forget is not for pipelines: use the Store.

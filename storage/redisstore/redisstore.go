@@ -10,7 +10,6 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -168,7 +167,7 @@ func (s *Store) Forget(ctx context.Context, keys []storage.Key) error {
 		wg.Go(func() { errs[i] = s.del(b, names[i:i+1]) })
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	return join(errs...)
 }
 
 func (s *Store) del(b *rediscall.Bound, names []any) error {
@@ -194,20 +193,25 @@ func (s *Store) hash(script *storage.Script) *string {
 	if h, ok := s.hashes.Load(script); ok {
 		return h.(*string)
 	}
-	sum := sha1.Sum([]byte(script.Lua))
-	digest := hex.EncodeToString(sum[:])
+	digest := digestOf(script.Lua)
 	h, _ := s.hashes.LoadOrStore(script, &digest)
 	return h.(*string)
+}
+
+func digestOf(lua string) string {
+	sum := sha1.Sum([]byte(lua))
+	return hex.EncodeToString(sum[:])
 }
 
 // send sends a command, and tells of one that failed what became of it.
 func (s *Store) send(b *rediscall.Bound, cmd redis.Cmder, t *ticket) (outcome, error) {
 	err := rediscall.Do(b, s.client, cmd)
-	switch {
-	case err == nil:
+	if err == nil {
 		return 0, nil
-	case t != nil && t.takeBack():
-		return unsent, err
 	}
-	return outcomeOf(err), err
+	o := outcomeOf(err, t)
+	if s.clustered.Load() && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
+		o = unsent // more often than the client follows: its nodes do not agree yet
+	}
+	return o, err
 }

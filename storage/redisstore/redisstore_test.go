@@ -266,7 +266,7 @@ func TestCheck(t *testing.T) {
 	require.NoError(t, store.Check(t.Context()))
 
 	// Without any one of the permissions.
-	for _, command := range strings.Fields("time get getrange strlen set setrange append del pexpire eval info") {
+	for _, command := range strings.Fields("time get getrange strlen set setrange append del pexpire eval evalsha info") {
 		require.NoError(t, client.Do(t.Context(), append([]any{"acl", "setuser", "limited", "reset", "on", ">secret"}, redistest.ACL("ratelimit", "-"+command)...)...).Err())
 		limited := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "limited", Password: "secret"})
 		err := open(t, limited).Check(t.Context())

@@ -74,7 +74,10 @@ func (s *Store) run(b *rediscall.Bound, sc script, keys []string, args ...any) (
 // send sends a command. It tells how many times the bytes may have left, and sees to
 // it that after it has returned they do not any more.
 func (s *Store) send(b *rediscall.Bound, name, text string, keys []string, args []any) ([]any, int, error) {
-	t := &ticket{text: text}
+	t := &ticket{text: text, nothing: noName}
+	if name == "eval" {
+		t.nothing = noScript
+	}
 	all := append(make([]any, 0, 3+len(keys)+len(args)), name, t, len(keys))
 	for _, k := range keys {
 		all = append(all, k)
@@ -90,22 +93,26 @@ func (s *Store) send(b *rediscall.Bound, name, text string, keys []string, args 
 
 // A ticket is an argument of a command that knows whether the command was sent:
 // go-redis asks it for its bytes when it writes them. Who will not wait any longer
-// takes the ticket back, and then they never leave again.
+// takes the ticket back, and then all that ever leaves is a script that does nothing. It
+// is not an error then: that would fail all commands that are written together with
+// this one, which with an AutoPipeline are other callers'.
 type ticket struct {
-	text  string
-	mu    sync.Mutex
-	sent  int
-	taken bool
+	text    string
+	nothing string // instead of text
+	mu      sync.Mutex
+	sent    int
+	taken   bool
 }
 
-var errTakenBack = errors.New("redistokens: not sent: the caller has gone")
+// What does nothing in the place of a script and of a script's name.
+const noScript, noName = "return {}", "0000000000000000000000000000000000000000"
 
 // MarshalBinary is asked by go-redis's writer, just before the bytes leave.
 func (t *ticket) MarshalBinary() ([]byte, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.taken {
-		return nil, errTakenBack
+		return []byte(t.nothing), nil
 	}
 	t.sent++
 	return []byte(t.text), nil
@@ -148,5 +155,5 @@ func unchanged(err error) error {
 }
 
 func isConnection(err error) bool {
-	return rediscall.IsConnection(err) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, errTakenBack)
+	return rediscall.IsConnection(err) || errors.Is(err, redis.ErrPoolTimeout)
 }

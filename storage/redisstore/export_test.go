@@ -1,0 +1,4 @@
+package redisstore
+
+// Join is for tests.
+var Join = join
