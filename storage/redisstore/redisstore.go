@@ -2,8 +2,8 @@
 // fleet of processes shares them.
 //
 // A call is one script, run atomically in one round trip, and stamped by the
-// server's clock. Every key has an expiry, a second or so after its counter is
-// back to full.
+// server's clock; on a cluster one for each prefix. Every key has an expiry, at most an
+// eighth of a window and a second after its counter is back to full.
 package redisstore
 
 import (
