@@ -161,6 +161,8 @@ func (c *call) fillGrants(requests []RequestedQuota, grants []GrantedQuota) erro
 		switch {
 		case g.Prefix != requests[i].Prefix:
 			return fmt.Errorf("%w: grants[%d].Prefix %.200q is not its request's %.200q", ErrInvalidRequest, i, g.Prefix, requests[i].Prefix)
+		case g.Granted < 0 && c.OwnClock:
+			return fmt.Errorf("%w: grants[%d].Granted %d gives back, and that needs the time at which the units were recorded, the grant's At", ErrInvalidRequest, i, g.Granted)
 		case g.Granted > storage.MaxNumber || g.Granted < -storage.MaxNumber:
 			return fmt.Errorf("%w: grants[%d].Granted %d is not between ±%d", ErrInvalidRequest, i, g.Granted, int64(storage.MaxNumber))
 		}

@@ -97,10 +97,6 @@ func newLimiter(store storage.Storage, s *strategy) Limiter {
 	return &core{store: store, strategy: s}
 }
 
-// self lets a Policy call a limiter of this package without detours, also
-// embedded.
-func (l *core) self() *core { return l }
-
 func (l *core) CheckAndUseQuotas(ctx context.Context, requests []RequestedQuota, opts ...CallOption) ([]GrantedQuota, error) {
 	_, grants, err := l.check(ctx, storage.CheckAndUse, requests, opts)
 	return grants, err

@@ -111,8 +111,11 @@ func newPolicy(name string, limiter Limiter) (*Policy, error) {
 		prefix:  strings.NewReplacer("%", "%25", ":", "%3A").Replace(name) + ":",
 		limiter: limiter,
 	}
-	if l, ok := limiter.(interface{ self() *core }); ok {
-		p.direct = l.self()
+	switch l := limiter.(type) { // not what embeds one, and may do otherwise
+	case *core:
+		p.direct = l
+	case *ListLimiter:
+		p.direct = &l.core
 	}
 	return p, nil
 }
@@ -192,7 +195,12 @@ func (p *Policy) Use(ctx context.Context, key string, n int64, opts ...CallOptio
 	}
 	var at time.Time
 	for _, o := range opts {
-		at = o.at
+		if o.set && o.at.IsZero() { // which UseQuotas takes for now
+			return fmt.Errorf("%w: the time %v is not between 1970 and %d", ErrInvalidRequest, o.at, maxTime.Year())
+		}
+		if o.set {
+			at = o.at
+		}
 	}
 	requests := p.requests(key, max(n, 0), quotas)
 	return p.limiter.UseQuotas(ctx, requests, []GrantedQuota{{Prefix: requests[0].Prefix, Granted: n}}, at)

@@ -165,6 +165,35 @@ func TestPolicyReachedQuotas(t *testing.T) {
 	}
 }
 
+// A limiter that embeds one of this package, and decides otherwise, is asked.
+func TestPolicyEmbedded(t *testing.T) {
+	refuses := refuser{ratelimit.NewListLimiter(memory.New())}
+	p, err := ratelimit.NewPolicy("p", refuses, ratelimit.PerMinute(1))
+	require.NoError(t, err)
+	d, err := p.Allow(t.Context(), "a")
+	require.NoError(t, err)
+	require.False(t, d.Allowed)
+}
+
+type refuser struct{ *ratelimit.ListLimiter }
+
+func (refuser) CheckAndUseQuotas(_ context.Context, requests []ratelimit.RequestedQuota, _ ...ratelimit.CallOption) ([]ratelimit.GrantedQuota, error) {
+	return []ratelimit.GrantedQuota{{Prefix: requests[0].Prefix}}, nil
+}
+
+// Options that say nothing of the time leave it as it was given.
+func TestPolicyUseAt(t *testing.T) {
+	p, err := ratelimit.NewPolicy("p", ratelimit.NewListLimiter(memory.New()), ratelimit.PerMinute(5))
+	require.NoError(t, err)
+	at := ratelimit.At(limitertest.Start)
+	_, err = p.AllowN(t.Context(), "a", 5, at)
+	require.NoError(t, err)
+	require.NoError(t, p.Use(t.Context(), "a", -2, at, ratelimit.Together()))
+	d, err := p.Check(t.Context(), "a", 5, at)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, d.Granted)
+}
+
 func TestPolicyBadInput(t *testing.T) {
 	limiter := ratelimit.NewSlidingWindow(untouchable{t})
 	minute := ratelimit.PerMinute(1)
@@ -197,6 +226,8 @@ func TestPolicyBadInput(t *testing.T) {
 			require.ErrorIs(t, call("a", -1), ratelimit.ErrInvalidRequest)
 			require.ErrorIs(t, call("a", 1<<53), ratelimit.ErrInvalidRequest)
 		}
+		require.ErrorIs(t, p.Use(t.Context(), "a", -1), ratelimit.ErrInvalidRequest, "of what time?")
+		require.ErrorIs(t, p.Use(t.Context(), "a", 1, ratelimit.At(time.Time{})), ratelimit.ErrInvalidRequest)
 		require.ErrorIs(t, p.Reset(t.Context(), ""), ratelimit.ErrEmptyPrefix)
 		var none context.Context
 		_, err = p.Allow(none, "a")
