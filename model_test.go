@@ -37,6 +37,7 @@ func (m *model) run(c *storage.Call) {
 		checked.Op, checked.Together = storage.Check, false
 		m.run(&checked)
 		if slices.ContainsFunc(c.Requests, func(r storage.Request) bool { return r.Granted < r.Requested }) {
+			m.retryTogether(c)
 			for i := range c.Requests {
 				c.Requests[i].Granted = 0
 			}
@@ -62,6 +63,24 @@ func (m *model) run(c *storage.Call) {
 		for j := range r.Cells {
 			if c.Op == storage.Use || c.Op == storage.CheckAndUse && used {
 				m.answer(c.Now, r, &r.Cells[j], r.Granted == r.Requested || c.Op == storage.Use && r.Granted > 0)
+			}
+		}
+	}
+}
+
+// retryTogether tells when all requests of a call would fit at once.
+func (m *model) retryTogether(c *storage.Call) {
+	lacks := make(map[storage.Key]int64)
+	for _, r := range c.Requests {
+		for _, cell := range r.Cells {
+			lacks[cell.Key] = min(lacks[cell.Key]+r.Requested, storage.MaxNumber)
+		}
+	}
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		for j := range r.Cells {
+			if cell := &r.Cells[j]; r.Granted < r.Requested {
+				cell.RetryAfter = m.until(cell, c.Now, lacks[cell.Key])
 			}
 		}
 	}
@@ -103,24 +122,31 @@ func (m *model) record(now int64, r *storage.Request) {
 func (m *model) answer(now int64, r *storage.Request, cell *storage.Cell, granted bool) {
 	cell.Remaining = m.left(cell, now)
 	cell.RetryAfter, cell.NextAfter, cell.ResetAfter = 0, 0, 0
-	first := func(holds func(at int64) bool) int64 {
-		if holds(now) {
-			return 0
-		}
-		for _, at := range m.moments(cell, r.Requested, cell.Remaining+1) {
-			if at > now && holds(at) {
-				return at - now
-			}
-		}
-		return storage.Never
-	}
 	if !granted {
-		cell.RetryAfter = first(func(at int64) bool { return m.left(cell, at) >= r.Requested })
+		cell.RetryAfter = m.until(cell, now, r.Requested)
 	}
-	cell.NextAfter = max(0, first(func(at int64) bool {
+	cell.NextAfter = max(0, m.first(cell, now, cell.Remaining+1, func(at int64) bool {
 		return m.left(cell, at) > cell.Remaining || cell.Remaining == cell.Burst
 	}))
-	cell.ResetAfter = first(func(at int64) bool { return m.used(cell, at) == 0 })
+	cell.ResetAfter = m.first(cell, now, cell.Burst, func(at int64) bool { return m.used(cell, at) == 0 })
+}
+
+// until is how long until so many units are left.
+func (m *model) until(cell *storage.Cell, now, units int64) int64 {
+	return m.first(cell, now, units, func(at int64) bool { return m.left(cell, at) >= units })
+}
+
+// first is how long until something holds, which begins when so many units are left.
+func (m *model) first(cell *storage.Cell, now, units int64, holds func(at int64) bool) int64 {
+	if holds(now) {
+		return 0
+	}
+	for _, at := range m.moments(cell, units) {
+		if at > now && holds(at) {
+			return at - now
+		}
+	}
+	return storage.Never
 }
 
 // at is the time at which a call is judged in a counter. Time goes back for a

@@ -106,6 +106,13 @@ end
 -- found them. Of several limits for one counter, the one that needs it longest
 -- says how long it is kept, so those that cells share are saved last.
 local recorded = not tries or op == ALL and all
+local sums = copy and not all and op ~= CHECK and {} -- by key, what the call asks for
+if sums then
+  for i = k, 1, -1 do
+    local key = KEYS[i]
+    sums[key], states[key] = math.min((sums[key] or 0) + cells[i].requested, 2^53 - 1), cells[i].s -- as the first found it
+  end
+end
 local reply, r = KEYS[2] and { now, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 } or { now, 0, 0, 0, 0, 0 }, 2
 for i = 1, k do
   local q = cells[i]
@@ -122,13 +129,21 @@ for i = 1, k do
       next_after = till(s, q, at, burst - left - 1) - now
     end
   end
-  if q.granted < q.requested and q.requested > left then
-    if q.requested > burst then
+  if q.granted < q.requested then
+    local lacks, has, of, when = q.requested, left, s, at
+    if sums then -- all requests of the call would have to fit
+      lacks, of = sums[KEYS[i]], states[KEYS[i]]
+      when = of.newest > now and of.newest or now
+      has = burst - count(of, q, when)
+    end
+    if lacks <= has then
+      retry_after = 0
+    elseif lacks > burst then
       retry_after = NEVER
-    elseif q.requested == left + 1 then -- which most ask for
+    elseif lacks == left + 1 and not sums then -- which most ask for
       retry_after = next_after
     else
-      retry_after = till(s, q, at, burst - q.requested) - now
+      retry_after = till(of, q, when, burst - lacks) - now
     end
   end
   if states or s.write then

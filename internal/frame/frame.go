@@ -116,6 +116,7 @@ func (f *frame) takeAll(c *storage.Call, states []*storage.State) (used bool) {
 // states that they share. What the requests found is the answer, but where all are
 // granted and will be recorded.
 func (f *frame) tryAll(c *storage.Call, states []*storage.State) (granted bool) {
+	originals := states
 	var copies map[*storage.State]bool
 	if anyShared(states) {
 		states, copies = copyShared(states)
@@ -142,11 +143,38 @@ func (f *frame) tryAll(c *storage.Call, states []*storage.State) (granted bool) 
 		f.reportAll(c, states)
 	}
 	if c.Together && !granted {
+		if copies != nil {
+			f.retryTogether(c, originals)
+		}
 		for i := range c.Requests { // each keeps the rest of the answer that it found
 			c.Requests[i].Granted = 0
 		}
 	}
 	return granted
+}
+
+// retryTogether tells the requests that had no room when all requests of the call would
+// have it in their counters, which is later than each by itself.
+func (f *frame) retryTogether(c *storage.Call, states []*storage.State) {
+	lacks := make(map[*storage.State]int64)
+	rest := states
+	for i := range c.Requests {
+		for range c.Requests[i].Cells {
+			lacks[rest[0]] = min(lacks[rest[0]]+c.Requests[i].Requested, storage.MaxNumber)
+			rest = rest[1:]
+		}
+	}
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		for j := range r.Cells {
+			if cell, s := &r.Cells[j], states[j]; r.Granted < r.Requested {
+				at := stamp(c, *s)
+				left := max(0, cell.Burst-f.Count(*s, cell, at))
+				cell.RetryAfter = f.retryAfter(c, cell, *s, at, left, lacks[s])
+			}
+		}
+		states = states[len(r.Cells):]
+	}
 }
 
 // useAll records what is granted, and tells whether that was anything.
@@ -227,13 +255,22 @@ func (f *frame) report(c *storage.Call, cell *storage.Cell, s storage.State, at,
 	}
 	switch {
 	case lacks <= left:
-	case lacks > cell.Burst:
-		cell.RetryAfter = storage.Never
-	case lacks == left+1: // which most do
+	case lacks == left+1 && lacks <= cell.Burst: // which most do
 		cell.RetryAfter = cell.NextAfter
 	default:
-		cell.RetryAfter = f.Till(s, cell, at, cell.Burst-lacks) - c.Now
+		cell.RetryAfter = f.retryAfter(c, cell, s, at, left, lacks)
 	}
+}
+
+// retryAfter is how long until a counter has the units that a request lacks.
+func (f *frame) retryAfter(c *storage.Call, cell *storage.Cell, s storage.State, at, left, lacks int64) int64 {
+	switch {
+	case lacks <= left:
+		return 0
+	case lacks > cell.Burst:
+		return storage.Never
+	}
+	return f.Till(s, cell, at, cell.Burst-lacks) - c.Now
 }
 
 // stamp is the time at which a call is judged, and recorded, in one counter:
