@@ -15,6 +15,7 @@ import (
 
 	"github.com/granule-limits/ratelimit"
 	"github.com/granule-limits/ratelimit/httplimit"
+	"github.com/granule-limits/ratelimit/limits"
 	"github.com/granule-limits/ratelimit/storage/memory"
 )
 
@@ -304,7 +305,7 @@ func TestFailures(t *testing.T) {
 	for name, err := range map[string]error{
 		"unavailable": ratelimit.ErrUnavailable, "indeterminate": ratelimit.ErrIndeterminate,
 		"misconfigured": ratelimit.ErrMisconfigured, "unknown": errors.New("192.0.2.1 is on fire"),
-		"a deadline of the storage's own": context.DeadlineExceeded,
+		"no limit for the account": limits.ErrUnknownResource,
 	} {
 		t.Run(name, func(t *testing.T) {
 			var reported []error
@@ -319,8 +320,13 @@ func TestFailures(t *testing.T) {
 			require.NotContains(t, w.Body.String(), "192")
 
 			w = do(newMiddleware(t, policy, report, httplimit.WithFailOpen())(noContent))
-			require.Equal(t, 204, w.Code)
-			require.Empty(t, w.Header())
+			switch err {
+			case ratelimit.ErrUnavailable, ratelimit.ErrIndeterminate, ratelimit.ErrMisconfigured:
+				require.Equal(t, 204, w.Code)
+				require.Empty(t, w.Header())
+			default:
+				require.Equal(t, 503, w.Code, "not the storage failed")
+			}
 
 			w = do(newMiddleware(t, policy, httplimit.WithFailureHandler(func(w http.ResponseWriter, _ *http.Request, got error) {
 				require.ErrorIs(t, got, err)
@@ -336,9 +342,10 @@ func TestFailures(t *testing.T) {
 // Whose key cannot be told is refused, also when storages may fail.
 func TestNoKey(t *testing.T) {
 	for name, key := range map[string]httplimit.KeyFunc{
-		"an error": func(*http.Request) (string, error) { return "", errors.New("who?") },
-		"empty":    constant(""),
-		"a header": httplimit.Header("X-API-Key"),
+		"a storage of its own": func(*http.Request) (string, error) { return "", ratelimit.ErrUnavailable },
+		"an error":             func(*http.Request) (string, error) { return "", errors.New("who?") },
+		"empty":                constant(""),
+		"a header":             httplimit.Header("X-API-Key"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := do(perHour(t, 9, httplimit.WithKey(key), httplimit.WithFailOpen()))

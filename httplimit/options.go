@@ -77,10 +77,12 @@ func WithExposedHeaders() Option {
 	return func(m *middleware) { m.cors = true }
 }
 
-// WithFailOpen lets requests through, unlimited, while the storage fails; without
-// it they are answered with 503. Requests whose key cannot be told are refused all
-// the same, and so are those whose context has ended: else everybody could choose
-// not to be counted.
+// WithFailOpen lets requests through, unlimited, while the storage fails, or a
+// source of quotas does: with ratelimit.ErrUnavailable, ErrIndeterminate or
+// ErrMisconfigured. Without it they are answered with 503, as are all other errors
+// in any case, such as limits.ErrUnknownResource. Requests whose key cannot be told
+// are refused all the same, and so are those whose context has ended: else everybody
+// could choose not to be counted.
 func WithFailOpen() Option {
 	return func(m *middleware) { m.failOpen = true }
 }

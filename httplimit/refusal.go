@@ -97,7 +97,7 @@ func (m *middleware) fail(w http.ResponseWriter, r *http.Request, next http.Hand
 	if p.Status != http.StatusBadRequest && !errors.Is(ended, context.Canceled) {
 		m.report(r, err)
 	}
-	if m.failOpen && p.Status == http.StatusServiceUnavailable && ended == nil {
+	if m.failOpen && p.Status == http.StatusServiceUnavailable && storageFailed(err) && ended == nil {
 		next.ServeHTTP(w, r)
 		return
 	}
@@ -111,6 +111,12 @@ func (m *middleware) fail(w http.ResponseWriter, r *http.Request, next http.Hand
 		return
 	}
 	write(w, r, p.Status, p.body())
+}
+
+// storageFailed tells errors of a storage, or of a table of limits, from those that
+// say something about the request: that there is no limit for its key, for one.
+func storageFailed(err error) bool {
+	return errors.Is(err, ratelimit.ErrUnavailable) || errors.Is(err, ratelimit.ErrIndeterminate) || errors.Is(err, ratelimit.ErrMisconfigured)
 }
 
 // problemOf is what a client may know of an error: whether it is the client's, the
