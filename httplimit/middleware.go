@@ -41,6 +41,9 @@ type rule struct {
 	key    KeyFunc
 }
 
+// sourced tells whether the quotas are each key's own.
+func (r rule) sourced() bool { return r.policy.Quotas() == nil }
+
 // New makes a middleware that lets through the requests that fit a policy, and
 // answers the others with 429. The key of a request is its peer's address, unless
 // WithKey says otherwise.
@@ -91,7 +94,7 @@ func (m *middleware) prepare() error {
 		q := &m.fields.quotas[i]
 		q.refused = problemOfQuotas(q.name).body()
 	}
-	m.sourced = slices.ContainsFunc(m.rules, func(r rule) bool { return r.policy.Quotas() == nil })
+	m.sourced = slices.ContainsFunc(m.rules, rule.sourced)
 	m.plain = len(m.fields.quotas) == 1 && len(m.forms) == 0 && m.countIf == nil && !m.sourced
 	return nil
 }

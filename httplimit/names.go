@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,37 +23,77 @@ type namedQuota struct {
 	refused []byte // the body of a refusal by this quota alone; nil where it was not worth making
 }
 
-// namedQuotas gives every quota of the rules, each with the quotas that it has,
-// the name that headers and problem
-// documents use: its own, else its policy's. Several quotas of a policy that have
-// none are told apart by their windows, "api-1m" and "api-1d", and, where these
-// are equal too, by a number, "api-1m-2".
+// namedQuotas gives every quota of the rules, each with the quotas that it has, the
+// name that headers and problem documents use: its own, else its policy's. Several
+// quotas of a policy that have none are told apart by their windows, "api-1m" and
+// "api-1d", and, where these are equal too, by a number, "api-1m-2".
+//
+// Names that a program has chosen are refused if headers can't tell them, or not
+// apart. Those of quotas from a source are data, which must not fail a request: one
+// that can't be told counts as none, and gives way to the program's.
 func namedQuotas(rules []rule, quotasOf func(i int) []ratelimit.Quota) ([]namedQuota, error) {
-	var named []namedQuota
-	seen := make(map[string]bool)
-	for i, r := range rules {
-		quotas := quotasOf(i)
-		for i, name := range quotaNames(r.policy.Name(), quotas) {
-			if strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c > '~' }) {
+	taken := make(map[string]bool)
+	for _, r := range rules {
+		for _, name := range quotaNames(r.policy.Name(), r.policy.Quotas()) {
+			if !printable(name) {
 				return nil, fmt.Errorf("policy %q: the quota's name %q is not printable ASCII, and can't be in a header", r.policy.Name(), name)
 			}
-			if seen[name] {
+			if taken[name] {
 				return nil, fmt.Errorf("two quotas would be told by the name %q: give them names of their own, Quota.Name", name)
 			}
-			seen[name] = true
-			q := quotas[i]
+			taken[name] = true
+		}
+	}
+	var named []namedQuota
+	for i, r := range rules {
+		quotas, names := quotasOf(i), []string(nil)
+		if r.sourced() {
+			names = freeNames(r.policy.Name(), quotas, taken)
+		} else {
+			names = quotaNames(r.policy.Name(), quotas)
+		}
+		for i, q := range quotas {
 			limit := min(q.Limit, maxInteger)
 			named = append(named, namedQuota{
-				name:      name,
+				name:      names[i],
 				limit:     limit,
 				limitText: strconv.FormatInt(limit, 10),
 				window:    atLeastOne(wholeSeconds(q.Window)),
 				windows:   q.Window >= time.Second,
-				item:      quote(name) + ";r=",
+				item:      quote(names[i]) + ";r=",
 			})
 		}
 	}
 	return named, nil
+}
+
+func printable(name string) bool {
+	return !strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c > '~' })
+}
+
+// freeNames are names for the quotas of a source, whatever these are called, that
+// are not taken yet. It takes them.
+func freeNames(policy string, quotas []ratelimit.Quota, taken map[string]bool) []string {
+	quotas = slices.Clone(quotas)
+	for i := range quotas {
+		switch q := &quotas[i]; {
+		case taken[q.Name] || !printable(q.Name):
+			q.Name = ""
+		case q.Name != "":
+			taken[q.Name] = true
+		}
+	}
+	names := quotaNames(policy, quotas)
+	for i, name := range names {
+		if quotas[i].Name != "" {
+			continue
+		}
+		for n := 2; taken[names[i]]; n++ {
+			names[i] = fmt.Sprintf("%s-%d", name, n)
+		}
+		taken[names[i]] = true
+	}
+	return names
 }
 
 func quotaNames(policy string, quotas []ratelimit.Quota) []string {

@@ -3,14 +3,17 @@ package httplimit_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/granule-limits/ratelimit"
 	"github.com/granule-limits/ratelimit/httplimit"
+	"github.com/granule-limits/ratelimit/limits"
 	"github.com/granule-limits/ratelimit/storage/memory"
 )
 
@@ -61,5 +64,49 @@ func TestLimitsPerAccount(t *testing.T) {
 		for _, account := range []string{"small", "big", "other"} {
 			require.NoError(t, policy.Reset(t.Context(), account))
 		}
+	}
+}
+
+// An account without a limit is never let through; and what quotas are called in a table keeps nobody out.
+func TestTableData(t *testing.T) {
+	named := func(name string, quota ratelimit.Quota) ratelimit.Quota { quota.Name = name; return quota }
+	minute, hour := ratelimit.PerMinute(1), ratelimit.PerHour(9)
+	table := map[string][]ratelimit.Quota{
+		"umlaut":      {named("für alle", minute)},
+		"two umlauts": {named("ä", minute), named("ä", hour)},
+		"twice":       {named("x", minute), named("x", hour)},
+		"derived":     {named("api", minute), named("", hour)},
+		"the other's": {named("all", minute)},
+		"line":        {named("a\r\nb", minute), named("b", hour)},
+	}
+	var list []limits.Limit
+	for account, quotas := range table {
+		list = append(list, limits.Limit{Resource: "api", Account: account, Quotas: quotas})
+	}
+	memoryTable, err := limits.NewMemory(list...)
+	require.NoError(t, err)
+	limiter := sliding()
+	policy, err := ratelimit.NewPolicyFrom("api", limiter, memoryTable.Source("api"))
+	require.NoError(t, err)
+	for _, opts := range [][]httplimit.Option{nil, {httplimit.WithFailOpen()}} {
+		h := newMiddleware(t, policy, append(opts, httplimit.WithKey(httplimit.Header("X-Account")),
+			httplimit.WithPolicy(newPolicy(t, "all", limiter, ratelimit.PerHour(1000)), httplimit.Everyone))...)(noContent)
+		for account, names := range map[string][]string{
+			"umlaut":      {"api"},
+			"two umlauts": {"api-1m", "api-1h"},
+			"twice":       {"x", "api"},
+			"derived":     {"api", "api-2"},
+			"the other's": {"api"},
+			"line":        {"api", "b"},
+		} {
+			w := do(h, header("X-Account", account))
+			require.Equal(t, http.StatusNoContent, w.Code, account)
+			require.ElementsMatch(t, append(names, "all"), slices.Collect(maps.Keys(fieldList(t, w.Header(), "RateLimit"))), account)
+			w = do(h, header("X-Account", account))
+			require.Equal(t, http.StatusTooManyRequests, w.Code, account)
+			require.Equal(t, names[:1], problemOf(t, w).Violated, account)
+			require.NoError(t, policy.Reset(t.Context(), account))
+		}
+		require.Equal(t, http.StatusServiceUnavailable, do(h, header("X-Account", "nobody")).Code)
 	}
 }
