@@ -33,8 +33,8 @@ func WithMaxEntries(n int) DenyCacheOption {
 }
 
 // WithMaxHold bounds how long a refusal is repeated without asking the limiter, and
-// so how long a Reset or a raised limit elsewhere can go unseen here; a minute
-// if not given. Nothing is held with 0.
+// so how long a Reset, a raised limit or units given back elsewhere can go unseen
+// here; a minute if not given. Nothing is held with 0.
 func WithMaxHold(d time.Duration) DenyCacheOption {
 	return func(c *denyCache) { c.maxHold = d }
 }
@@ -46,12 +46,12 @@ func WithMaxHold(d time.Duration) DenyCacheOption {
 // part where a part fits is refused here only as long as there is no unit at all.
 //
 // It never refuses what the limiter itself would have granted, but where its
-// knowledge is out of date: after a Reset elsewhere, or where somebody raised the
-// limit of the same counters, or used them At a time ahead of the clock; and where a
-// cluster call over several slots held units for a moment that it then gave back.
-// WithMaxHold bounds for how long. A Reset through this DenyCache forgets
-// what it held of the same Prefix or PrefixOverride, and another Limit in the
-// request is another request.
+// knowledge is out of date: after a Reset elsewhere, or units given back elsewhere,
+// or where somebody raised the limit of the same counters, or used them At a time
+// ahead of the clock; and where a cluster call over several slots held units for a
+// moment that it then gave back. WithMaxHold bounds for how long. A Reset through
+// this DenyCache, or a UseQuotas that gives units back, forgets what it held of the
+// same Prefix or PrefixOverride, and another Limit in the request is another request.
 //
 // RetryAfter, NextAfter and ResetAfter of a repeated refusal are those of the
 // first, less the time that has passed by the monotonic clock since it was asked
@@ -78,7 +78,7 @@ type denyCache struct {
 	maxHold  time.Duration
 	perShard int
 	shards   [denyShards]denyShard
-	resets   [1024]atomic.Uint64 // how often counters of an owner were reset, by the owner's hash
+	resets   [1024]atomic.Uint64 // how often counters of an owner were reset or given back to, by the owner's hash
 }
 
 type denyShard struct {
@@ -103,6 +103,11 @@ func (c *denyCache) CheckWithinQuotas(ctx context.Context, requests []ratelimit.
 }
 
 func (c *denyCache) UseQuotas(ctx context.Context, requests []ratelimit.RequestedQuota, grants []ratelimit.GrantedQuota, at time.Time) error {
+	for i := range min(len(requests), len(grants)) {
+		if grants[i].Granted < 0 {
+			defer c.forget(requests[i : i+1]) // as in Reset; also if it failed, as it may have been done all the same
+		}
+	}
 	return c.limiter.UseQuotas(ctx, requests, grants, at)
 }
 

@@ -136,6 +136,39 @@ func TestDenyCacheReset(t *testing.T) {
 	})
 }
 
+// Units given back through the cache can be had at once, also if it is not known
+// whether they were; other uses leave it as it is.
+func TestDenyCacheGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, limiter := cached()
+		own, shared := ratelimit.PerHour(10), ratelimit.Quota{Limit: 5, Window: time.Hour, PrefixOverride: "all"}
+		requests := ask("a", 5, own, shared)
+		record := func(n int64) error {
+			return limiter.UseQuotas(t.Context(), requests, []ratelimit.GrantedQuota{{Prefix: "a", Granted: n}}, time.Now())
+		}
+		require.EqualValues(t, 5, use(t, limiter, requests).Granted)
+		require.Zero(t, use(t, limiter, requests).Granted)
+		require.Zero(t, use(t, limiter, ask("b", 1, own, shared)).Granted)
+
+		require.NoError(t, record(-2))
+		require.EqualValues(t, 1, use(t, limiter, ask("b", 1, own, shared)).Granted)
+		require.EqualValues(t, 1, use(t, limiter, requests).Granted)
+
+		require.Zero(t, use(t, limiter, requests).Granted)
+		require.NoError(t, record(1))
+		before := inner.calls.Load()
+		require.Zero(t, use(t, limiter, requests).Granted)
+		require.Equal(t, before, inner.calls.Load(), "still held")
+
+		inner.before = func(context.Context) error { return ratelimit.ErrIndeterminate }
+		require.ErrorIs(t, record(-1), ratelimit.ErrIndeterminate)
+		inner.before = nil
+		use(t, limiter, requests)
+		require.Equal(t, before+2, inner.calls.Load())
+		require.ErrorIs(t, limiter.UseQuotas(t.Context(), requests, nil, time.Time{}), ratelimit.ErrInvalidRequest)
+	})
+}
+
 // A degraded refusal is not repeated when the storage is back.
 func TestDenyCacheDegraded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
