@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -120,7 +121,7 @@ func (f *FallbackLimiter) CheckAndUseQuotas(ctx context.Context, requests []rate
 	}
 	m := f.modeFor(requests)
 	grants, err = m.limiter().CheckAndUseQuotas(ctx, m.adapt(requests), opts...)
-	return f.finish(m, requests, grants), err
+	return f.finish(m, requests, opts, grants), err
 }
 
 // CheckWithinQuotas asks the primary, or is answered by the Mode, and then the
@@ -135,7 +136,7 @@ func (f *FallbackLimiter) CheckWithinQuotas(ctx context.Context, requests []rate
 	}
 	m := f.modeFor(requests)
 	at, grants, err = m.limiter().CheckWithinQuotas(ctx, m.adapt(requests), opts...)
-	return at, f.finish(m, requests, grants), err
+	return at, f.finish(m, requests, opts, grants), err
 }
 
 // UseQuotas records with the primary; while that is down only Local records.
@@ -212,18 +213,23 @@ func (f *FallbackLimiter) modeFor(requests []ratelimit.RequestedQuota) Mode {
 }
 
 // finish makes the mode's answer the caller's.
-func (f *FallbackLimiter) finish(m Mode, requests []ratelimit.RequestedQuota, grants []ratelimit.GrantedQuota) []ratelimit.GrantedQuota {
+func (f *FallbackLimiter) finish(m Mode, requests []ratelimit.RequestedQuota, opts []ratelimit.CallOption, grants []ratelimit.GrantedQuota) []ratelimit.GrantedQuota {
 	for i := range grants {
 		g := &grants[i]
 		g.Degraded = true
 		if m.kind == deny {
 			refuse(g, &requests[i], f.breaker.wait())
-		} else {
-			m.restore(g, &requests[i])
+			continue
 		}
+		m.restore(g, &requests[i])
+	}
+	if m.kind == local && slices.ContainsFunc(grants, isHopeless) {
+		m.restoreHope(requests, grants, opts, f.breaker.wait())
 	}
 	return grants
 }
+
+func isHopeless(g ratelimit.GrantedQuota) bool { return g.RetryAfter == ratelimit.Never }
 
 // refuse makes a grant one of nothing, until the next probe. No quota is reached:
 // none was asked.

@@ -309,6 +309,47 @@ func TestFallbackLocal(t *testing.T) {
 	require.EqualValues(t, 5, use(t, list, ask("b", 9, ratelimit.PerHour(5))).Granted)
 }
 
+// What only the divided limits can never hold is to be asked again when the primary
+// is, and may then be granted; what the caller's own can't never is.
+func TestFallbackLocalNever(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for strategy, open := range limitertest.Strategies {
+			p := newPrimary()
+			p.Limiter = open(memory.New())
+			p.fail(errGone)
+			f := wrap.Fallback(p, wrap.WithMode(wrap.Local(4, open)))
+			small, large := ratelimit.PerMinute(3), ratelimit.PerHour(100)
+			bucket := ratelimit.Quota{Limit: 100, Window: time.Minute, Burst: 10}
+
+			g := use(t, f, ask("a", 1, small, large))
+			require.True(t, g.Degraded)
+			require.Equal(t, time.Second, g.RetryAfter, strategy)
+			require.Equal(t, time.Second, g.States[0].RetryAfter, strategy)
+			require.Zero(t, g.States[1].RetryAfter, strategy)
+			require.Equal(t, time.Second, use(t, f, inFull(ask("a", 50, large))).RetryAfter, strategy)
+			g = use(t, f, inFull(ask("a", 50, small, large)))
+			require.Equal(t, ratelimit.Never, g.RetryAfter, strategy)
+			require.Equal(t, ratelimit.Never, g.States[0].RetryAfter, strategy)
+			require.Equal(t, time.Second, g.States[1].RetryAfter, strategy)
+			g = use(t, f, inFull(ask("a", 50, bucket)))
+			require.Equal(t, strategy == "token-bucket", g.RetryAfter == ratelimit.Never, strategy)
+
+			// Of several each by its own limit.
+			grants, err := f.CheckAndUseQuotas(t.Context(), append(ask("b", 2, small), ask("c", 4, small)...), ratelimit.Together())
+			require.NoError(t, err)
+			require.Equal(t, time.Second, grants[0].RetryAfter, strategy)
+			require.Equal(t, ratelimit.Never, grants[1].RetryAfter, strategy)
+
+			policy, err := ratelimit.NewPolicy("p", f, small)
+			require.NoError(t, err)
+			p.heal()
+			start := time.Now()
+			require.NoError(t, policy.Wait(t.Context(), "bob"))
+			require.Equal(t, time.Second, time.Since(start), strategy)
+		}
+	})
+}
+
 // One wrapped limiter, several policies.
 func TestFallbackModeOf(t *testing.T) {
 	p := newPrimary()

@@ -44,7 +44,9 @@ func Allow() Mode { return Mode{kind: allow} }
 // among 5 admits nothing. A Burst is rounded down to at least 1, as one of nothing
 // would stop a token bucket. So all instances together grant no more than the
 // Limit; with a token bucket of a Burst smaller than the number of instances,
-// at most a Burst of one unit for each.
+// at most a Burst of one unit for each. The RetryAfter of a request that only the
+// divided limits never have room for is at least the time until the primary is asked
+// again.
 //
 // That is on top of what the primary grants, before and after: however often it
 // goes down and comes back, at most twice the Limit is granted where the
@@ -103,6 +105,29 @@ func (m Mode) restore(g *ratelimit.GrantedQuota, r *ratelimit.RequestedQuota) {
 		if len(reached) > 0 && reached[0] == adapted {
 			reached[0] = q
 			reached = reached[1:]
+		}
+	}
+}
+
+// restoreHope takes back each Never that is true of the divided limits alone: the
+// primary, when it is back, may grant what they never hold. What the caller's own
+// limits never hold, the same counters tell under these.
+func (m Mode) restoreHope(requests []ratelimit.RequestedQuota, grants []ratelimit.GrantedQuota, opts []ratelimit.CallOption, untilProbe time.Duration) {
+	_, own, err := m.local.CheckWithinQuotas(context.Background(), requests, opts...)
+	if err != nil {
+		return // undivided they are bad input
+	}
+	for i := range grants {
+		g := &grants[i]
+		if g.RetryAfter == ratelimit.Never && own[i].RetryAfter != ratelimit.Never {
+			g.RetryAfter = untilProbe
+		}
+		for j := range min(len(g.States), len(own[i].States)) {
+			s := &g.States[j]
+			if s.RetryAfter == ratelimit.Never && own[i].States[j].RetryAfter != ratelimit.Never {
+				s.RetryAfter = untilProbe
+			}
+			g.RetryAfter = max(g.RetryAfter, s.RetryAfter)
 		}
 	}
 }
