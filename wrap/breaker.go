@@ -18,7 +18,8 @@ type breaker struct {
 	changes atomic.Uint64 // odd: open
 	probes  atomic.Int64
 
-	mu sync.Mutex // of changes, and so that they are told in order
+	mu   sync.Mutex    // of probeAt and changes together
+	told chan struct{} // is closed when the newest change has been told; nil if there is none
 }
 
 // enter tells whether a call may pass, and in which state of the breaker it did.
@@ -43,18 +44,33 @@ func (b *breaker) leave(state uint64, failure error) {
 	if open := state%2 == 1; open == (failure != nil) {
 		return // as it was
 	}
+	before, told, changed := b.change(state, failure != nil)
+	if !changed {
+		return
+	}
+	defer close(told)
+	if before != nil {
+		<-before // in order
+	}
+	b.onChange(failure != nil, failure)
+}
+
+// change opens or closes the breaker, if nobody else did. Who does is to tell of it
+// when the change before is told, and then close told.
+func (b *breaker) change(state uint64, open bool) (before, told chan struct{}, changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.changes.Load() != state {
-		return
+		return nil, nil, false
 	}
-	if failure != nil {
+	if open {
 		b.probeAt.Store(b.now() + int64(b.interval))
 	} else {
 		b.probeAt.Store(0)
 	}
 	b.changes.Add(1)
-	b.onChange(failure != nil, failure)
+	before, b.told = b.told, make(chan struct{})
+	return before, b.told, true
 }
 
 // now is never 0, which as a time to probe would be closed.

@@ -58,7 +58,7 @@ func WithProbeInterval(d time.Duration) FallbackOption {
 
 // WithOnChange is told when the primary goes down, and why, and when it is back,
 // with no cause: once each, in order. The caller who found it waits for the
-// function, which must not ask this limiter.
+// function, which must not ask this limiter; the others don't.
 func WithOnChange(onChange func(down bool, cause error)) FallbackOption {
 	return func(f *FallbackLimiter) { f.breaker.onChange = onChange }
 }

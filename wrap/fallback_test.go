@@ -228,6 +228,48 @@ func TestFallbackToldOnce(t *testing.T) {
 	require.EqualValues(t, 64*20, f.Stats().Degraded)
 }
 
+// Only the callers who found the changes wait for the functions that are told of
+// them, one after the other.
+func TestFallbackSlowOnChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPrimary()
+		failed := p.before
+		p.before = func(ctx context.Context) error { time.Sleep(time.Millisecond); return failed(ctx) }
+		var told []bool
+		telling := 0
+		f := wrap.Fallback(p, wrap.WithProbeInterval(time.Second), wrap.WithOnChange(func(down bool, _ error) {
+			telling++
+			require.Equal(t, 1, telling, "one at a time")
+			time.Sleep(10 * time.Second)
+			telling--
+			told = append(told, down)
+		}))
+		p.fail(errGone)
+		start := time.Now()
+		var wg sync.WaitGroup
+		var waited atomic.Int64
+		call := func() {
+			use(t, f, ask("a", 1, ratelimit.PerHour(5)))
+			if time.Since(start) > time.Second+time.Millisecond {
+				waited.Add(1)
+			}
+		}
+		for range 100 {
+			wg.Go(call)
+		}
+		time.Sleep(time.Second) // the first is still being told
+		p.heal()
+		time.Sleep(time.Millisecond)
+		wg.Go(call) // a probe, which finds the next change
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		require.False(t, f.Stats().Down)
+		wg.Wait()
+		require.EqualValues(t, 2, waited.Load())
+		require.Equal(t, []bool{true, false}, told)
+	})
+}
+
 func TestFallbackDeny(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPrimary()
