@@ -22,29 +22,44 @@ type breaker struct {
 	told chan struct{} // is closed when the newest change has been told; nil if there is none
 }
 
-// enter tells whether a call may pass, and in which state of the breaker it did.
-func (b *breaker) enter() (state uint64, pass bool) {
-	state = b.changes.Load()
-	at := b.probeAt.Load()
-	if at == 0 {
-		return state, true
-	}
-	now := b.now()
-	if now < at || !b.probeAt.CompareAndSwap(at, now+int64(b.interval)) {
-		return state, false
-	}
-	b.probes.Add(1)
-	return state, true
+// A pass is what a call has that may ask.
+type pass struct {
+	state     uint64 // of the breaker when it came
+	due, next int64  // of a probe: when it was due, and when the next one is; else 0
 }
 
-// leave takes what came of a call that passed. One that passed in another state
+// enter tells whether a call may pass; only as a probe if the breaker is open.
+func (b *breaker) enter(canProbe bool) (p pass, ok bool) {
+	p.state = b.changes.Load()
+	at := b.probeAt.Load()
+	if at == 0 {
+		return p, true
+	}
+	now := b.now()
+	next := now + int64(b.interval)
+	if !canProbe || now < at || !b.probeAt.CompareAndSwap(at, next) {
+		return p, false
+	}
+	p.due, p.next = at, next
+	return p, true
+}
+
+// giveBack makes the next call the probe in the place of one that did not reach
+// what is down.
+func (b *breaker) giveBack(p pass) {
+	if p.next != 0 {
+		b.probeAt.CompareAndSwap(p.next, p.due)
+	}
+}
+
+// leave takes what came of a call that asked. One that came in another state
 // tells nothing about this one: of the calls that were under way when the breaker
 // opened, some may fail, or succeed, long after.
-func (b *breaker) leave(state uint64, failure error) {
-	if open := state%2 == 1; open == (failure != nil) {
+func (b *breaker) leave(p pass, failure error) {
+	if open := p.state%2 == 1; open == (failure != nil) {
 		return // as it was
 	}
-	before, told, changed := b.change(state, failure != nil)
+	before, told, changed := b.change(p.state, failure != nil)
 	if !changed {
 		return
 	}

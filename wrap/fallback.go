@@ -69,7 +69,8 @@ func WithOnChange(onChange func(down bool, cause error)) FallbackOption {
 // context has ended.
 //
 // The first such failure opens a breaker. From then on the primary is not asked,
-// but by one call an interval, until it answers. Every answer that was given
+// but by one call an interval, until it answers: bad input, and calls whose context
+// has ended before, do not count as one. Every answer that was given
 // without it is marked Degraded.
 //
 //   - CheckAndUseQuotas and CheckWithinQuotas are answered by the Mode.
@@ -174,19 +175,27 @@ func (f *FallbackLimiter) Reset(ctx context.Context, requests []ratelimit.Reques
 // try asks the primary, if the breaker lets it. Down means that somebody else must
 // answer, and err is why.
 func (f *FallbackLimiter) try(ctx context.Context, call func() error) (down bool, err error) {
-	state, pass := f.breaker.enter()
-	if !pass {
+	gone := ctx != nil && ctx.Err() != nil // its call would ask nothing
+	p, ok := f.breaker.enter(!gone)
+	if !ok {
 		f.degraded.Add(1)
 		return true, errDown
 	}
 	err = call()
+	if isBadInput(err) {
+		f.breaker.giveBack(p)
+		return false, err
+	}
+	if p.next != 0 {
+		f.breaker.probes.Add(1)
+	}
 	switch {
 	case isDown(err) && ctx.Err() == nil:
-		f.breaker.leave(state, err)
+		f.breaker.leave(p, err)
 		f.degraded.Add(1)
 		return true, err
 	case err == nil || errors.Is(err, ratelimit.ErrMisconfigured):
-		f.breaker.leave(state, nil) // it answers
+		f.breaker.leave(p, nil) // it answers
 	}
 	return false, err
 }

@@ -164,6 +164,50 @@ func TestFallbackBreaker(t *testing.T) {
 	})
 }
 
+// Bad input, and callers who have gone already, reach no primary: they leave the
+// probe to the next call. One whose caller goes meanwhile was a probe.
+func TestFallbackProbeLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPrimary()
+		f := wrap.Fallback(p, wrap.WithMode(wrap.Allow()))
+		good := ask("a", 1, ratelimit.PerHour(5))
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		p.fail(errGone)
+		require.True(t, use(t, f, good).Degraded)
+
+		time.Sleep(time.Second)
+		p.fail(ratelimit.ErrEmptyPrefix) // what a limiter says to bad input
+		for range 10 {
+			_, err := f.CheckAndUseQuotas(t.Context(), good)
+			require.ErrorIs(t, err, ratelimit.ErrEmptyPrefix)
+			_, err = f.CheckAndUseQuotas(ended, good)
+			require.ErrorIs(t, err, context.Canceled)
+		}
+		require.Zero(t, f.Stats().Probes)
+		p.fail(errGone)
+		require.True(t, use(t, f, good).Degraded)
+		require.EqualValues(t, 1, f.Stats().Probes)
+
+		time.Sleep(time.Second)
+		leaving, leave := context.WithCancel(t.Context())
+		before := p.calls.Load()
+		p.before = func(context.Context) error {
+			leave()
+			return fmt.Errorf("%w: %w", ratelimit.ErrIndeterminate, context.Canceled)
+		}
+		_, err := f.CheckAndUseQuotas(leaving, good)
+		require.ErrorIs(t, err, context.Canceled)
+		require.True(t, use(t, f, good).Degraded)
+		require.Equal(t, before+1, p.calls.Load(), "one an interval")
+		require.EqualValues(t, 2, f.Stats().Probes)
+
+		time.Sleep(time.Second)
+		p.before = nil
+		require.False(t, use(t, f, good).Degraded)
+	})
+}
+
 // Calls that were under way when the primary went down, or came back, change
 // nothing when they end later; and a probe that hangs is one probe.
 func TestFallbackLateAnswers(t *testing.T) {
