@@ -15,12 +15,26 @@
 // is ErrMisconfigured in every call.
 package wrap
 
-import "github.com/granule-limits/ratelimit"
+import (
+	"context"
+	"fmt"
+
+	"github.com/granule-limits/ratelimit"
+	"github.com/granule-limits/ratelimit/storage"
+)
 
 // orMisconfigured is the limiter, or one that fails every call.
 func orMisconfigured(limiter ratelimit.Limiter) ratelimit.Limiter {
 	if limiter == nil {
-		return ratelimit.NewSlidingWindow(nil)
+		return ratelimit.NewSlidingWindow(noLimiter{})
 	}
 	return limiter
 }
+
+var errNoLimiter = fmt.Errorf("%w: the limiter to wrap is nil", ratelimit.ErrMisconfigured)
+
+// noLimiter is the storage of a limiter that was not given.
+type noLimiter struct{}
+
+func (noLimiter) Run(context.Context, *storage.Script, *storage.Call) error { return errNoLimiter }
+func (noLimiter) Forget(context.Context, []storage.Key) error               { return errNoLimiter }

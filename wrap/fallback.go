@@ -66,7 +66,8 @@ func WithOnChange(onChange func(down bool, cause error)) FallbackOption {
 // Fallback answers when the primary can't: when a call fails with ErrUnavailable
 // or ErrIndeterminate. All other errors are the caller's: bad input, also while
 // the primary is down; ErrMisconfigured; and whatever a call fails with whose own
-// context has ended.
+// context has ended. What only the primary's strategy refuses, such as two quotas of
+// one log, or a token bucket that is too large, may go unseen while it is down.
 //
 // The first such failure opens a breaker. From then on the primary is not asked,
 // but by one call an interval, until it answers: bad input, and calls whose context

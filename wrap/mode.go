@@ -32,8 +32,10 @@ const (
 func Deny() Mode { return Mode{} }
 
 // Allow answers as if no counter had been used before: it grants all but what is
-// more than a quota ever has, such as anything at all under a Limit of 0.
-// Nothing is recorded. For what is worse to refuse than to do too often.
+// more than both a quota's Limit and its Burst, and anything at all under a Limit of 0.
+// It does not know the primary's strategy: a token bucket with a Burst below its
+// Limit would grant less. Nothing is recorded. For what is worse to refuse than to
+// do too often.
 func Allow() Mode { return Mode{kind: allow} }
 
 // Local counts in this process, by limits divided by the number of processes that
@@ -82,7 +84,7 @@ func (m Mode) adapt(requests []ratelimit.RequestedQuota) []ratelimit.RequestedQu
 }
 
 // adaptQuota divides a quota for Local. For Allow it lets the sliding window,
-// which knows no Burst, grant as much as a token bucket would.
+// which knows no Burst, grant as much as any strategy would.
 func (m Mode) adaptQuota(q *ratelimit.Quota) {
 	switch {
 	case q.Limit <= 0 || q.Burst < 0: // nothing, or bad input
@@ -133,7 +135,7 @@ func (m Mode) restoreHope(requests []ratelimit.RequestedQuota, grants []ratelimi
 }
 
 // unused finds every counter unused. It is what refuses bad input when there is no
-// primary to do it.
+// primary to do it, but for what only the primary's strategy would refuse.
 var unused = ratelimit.NewSlidingWindow(nowhere{})
 
 // nowhere is a storage that keeps nothing.

@@ -86,6 +86,7 @@ func TestNilLimiter(t *testing.T) {
 		requests := ask("a", 1, ratelimit.PerMinute(1))
 		_, err := limiter.CheckAndUseQuotas(t.Context(), requests)
 		require.ErrorIs(t, err, ratelimit.ErrMisconfigured, name)
+		require.ErrorContains(t, err, "the limiter to wrap is nil", name)
 		_, _, err = limiter.CheckWithinQuotas(t.Context(), requests)
 		require.ErrorIs(t, err, ratelimit.ErrMisconfigured, name)
 		require.ErrorIs(t, limiter.UseQuotas(t.Context(), requests, []ratelimit.GrantedQuota{{Prefix: "a"}}, time.Time{}), ratelimit.ErrMisconfigured, name)
