@@ -69,14 +69,15 @@ func Cookie(name string) KeyFunc {
 
 // Route is the pattern that a request matches, such as "GET /items/{id}": a limit
 // for each route rather than for each path. Inside a mux, around each of its
-// handlers, that is r.Pattern, and mux can be nil. Around a mux, give it, for the
+// handlers, that is r.Pattern, and mux can be nil. Around a mux, give it, for its
 // pattern is not known yet; requests that it has no handler for share a key.
 func Route(mux *http.ServeMux) KeyFunc {
 	return func(r *http.Request) (string, error) {
-		pattern := r.Pattern
-		if pattern == "" && mux != nil {
-			_, pattern = mux.Handler(r)
-			if pattern == "" {
+		pattern := r.Pattern // may be that of a mux around the one that was given
+		if mux != nil {
+			if _, inner := mux.Handler(r); inner != "" {
+				pattern = inner
+			} else if pattern == "" {
 				pattern = "none" // a pattern has a slash
 			}
 		}

@@ -44,6 +44,29 @@ func TestRoute(t *testing.T) {
 	require.Equal(t, "none", keyOf(t, httplimit.Route(http.NewServeMux()), path("/items/7")))
 }
 
+// A mux inside a mux: the pattern is that of the mux that was given.
+func TestRouteNested(t *testing.T) {
+	inner, outer := http.NewServeMux(), http.NewServeMux()
+	inner.Handle("GET /api/a", noContent)
+	inner.Handle("GET /api/b", noContent)
+	limit := newMiddleware(t, newPolicy(t, "test", sliding(), ratelimit.PerHour(1)), httplimit.WithKey(httplimit.Route(inner)))
+	outer.Handle("/api/", limit(inner))
+	path := func(path string) func(*http.Request) { return func(r *http.Request) { r.URL.Path = path } }
+	require.Equal(t, 204, do(outer, path("/api/a")).Code)
+	require.Equal(t, 204, do(outer, path("/api/b")).Code)
+	require.Equal(t, 429, do(outer, path("/api/b")).Code)
+	require.Equal(t, 404, do(outer, path("/api/c")).Code)
+	require.Equal(t, 429, do(outer, path("/api/d")).Code, "no handler of inner")
+
+	// Inside the mux that was given too, where its path may no longer be there.
+	stripped := http.NewServeMux()
+	handler := newMiddleware(t, newPolicy(t, "test", sliding(), ratelimit.PerHour(1)), httplimit.WithKey(httplimit.Route(stripped)))(noContent)
+	stripped.Handle("/a/", http.StripPrefix("/a", handler))
+	stripped.Handle("/b/", http.StripPrefix("/b", handler))
+	require.Equal(t, 204, do(stripped, path("/a/x")).Code)
+	require.Equal(t, 204, do(stripped, path("/b/x")).Code)
+}
+
 // Two different tuples of keys never meet.
 func TestJoin(t *testing.T) {
 	join := func(keys []string) string {
