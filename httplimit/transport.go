@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/granule-limits/ratelimit"
@@ -35,7 +37,8 @@ type Transport struct {
 	// Policy is the limit of one's own; nil if there is none.
 	Policy *ratelimit.Policy
 	// Key is whom the other side counts for, in the policy and for pauses; nil
-	// means the host of the request's URL.
+	// means the host of the request's URL, in lower case, and its port if that is not
+	// the scheme's own.
 	Key KeyFunc
 	// Refuse returns an error where the Transport would otherwise wait.
 	Refuse bool
@@ -44,11 +47,12 @@ type Transport struct {
 	// refused is not sent again.
 	MaxPause time.Duration
 	// Retries is how often a request that was answered 429 or 503 is sent again, after
-	// the pause, or a growing one of 1, 2, 4 … seconds where the answer names none.
-	// Only requests that can be repeated are: those of idempotent methods or with an
-	// Idempotency-Key, and with no body or one that GetBody gives again. Each time
-	// counts for the policy. What can't be sent again, because the context would end
-	// first or one's own limit refuses it, leaves the answer as it is.
+	// the pause, or a growing one of 1, 2, 4 … seconds where the answer names none, or
+	// one that is over: 0, or a date in the past. Only requests that can be repeated
+	// are: those of idempotent methods or with an Idempotency-Key, and with no body or
+	// one that GetBody gives again. Each time counts for the policy. What can't be sent
+	// again, because the context would end first or one's own limit refuses it, leaves
+	// the answer as it is.
 	Retries int
 
 	pauses pauses
@@ -112,10 +116,22 @@ func (t *Transport) key(r *http.Request) (string, error) {
 	if t.Key != nil {
 		return t.Key.of(r)
 	}
-	if r.URL == nil || r.URL.Host == "" {
-		return noKey("no host in the URL")
+	if r.URL != nil {
+		if host := hostOf(r.URL); host != "" {
+			return host, nil
+		}
 	}
-	return r.URL.Host, nil
+	return noKey("no host in the URL")
+}
+
+// hostOf is a URL's host as all its spellings have it: in lower case, without the
+// port that is the scheme's own.
+func hostOf(u *url.URL) string {
+	host := strings.TrimSuffix(strings.ToLower(u.Host), ":")
+	if u.Scheme == "https" {
+		return strings.TrimSuffix(host, ":443")
+	}
+	return strings.TrimSuffix(host, ":80")
 }
 
 // admit returns when the request may be sent. A pause can begin while the request

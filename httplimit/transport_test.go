@@ -413,3 +413,27 @@ func TestTransportDefaults(t *testing.T) {
 	_, err := new(httplimit.Transport).RoundTrip(&http.Request{Header: http.Header{}})
 	require.ErrorIs(t, err, httplimit.ErrNoKey)
 }
+
+// A host is one host however it is written.
+func TestTransportHosts(t *testing.T) {
+	for _, hosts := range [][]string{
+		{"http://api.example/", "http://API.example/", "http://api.example:80/", "HTTP://Api.Example:/"},
+		{"https://api.example/", "https://API.example:443/"},
+		{"http://[2001:DB8::1]/", "http://[2001:db8::1]:80/"},
+	} {
+		s := &server{t: t, answers: []answer{ok}}
+		transport := &httplimit.Transport{Base: s, Policy: newPolicy(t, "test", sliding(), ratelimit.PerHour(1)), Refuse: true}
+		for i, host := range hosts {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, host, nil)
+			require.NoError(t, err)
+			_, err = transport.RoundTrip(r)
+			require.Equal(t, i > 0, err != nil, host)
+		}
+		for _, other := range []string{"http://api.example:443/", "https://api.example:80/", "http://api.example:8080/"} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, other, nil)
+			require.NoError(t, err)
+			_, err = transport.RoundTrip(r)
+			require.NoError(t, err, other)
+		}
+	}
+}
