@@ -56,7 +56,7 @@
 // window and the hash limiter a granularity. Quotas that agree in those share it,
 // in the same storage, also across processes; limits can be raised and lowered,
 // and what was used stays used. A quota with a PrefixOverride counts for all
-// prefixes together. A prefix is any text but none: nothing in it can reach
+// prefixes together. Any non-empty text is a prefix: nothing in it can reach
 // another counter. What is longer than 200 bytes is kept by its SHA-256 digest.
 //
 // # Errors

@@ -14,11 +14,11 @@ import (
 // Limiter.
 //
 // Each call is one atomic step and one round trip to the storage, however many
-// requests and quotas it has. Requests are taken in order, and each sees what
-// the ones before it were granted. Being limited is not an error: it is a grant.
-// An error is bad input, refused before anything is sent, or a storage that
-// failed; the errors of this package tell which, and whether anything may have
-// been charged.
+// requests and quotas it has: on a Redis Cluster, for each prefix. Requests are
+// taken in order, and each sees what the ones before it were granted. Being
+// limited is not an error: it is a grant. An error is bad input, refused before
+// anything is sent, or a storage that failed; the errors of this package tell
+// which, and whether anything may have been charged.
 //
 // Limiters are safe for concurrent use, and there is nothing to close.
 type Limiter interface {

@@ -131,7 +131,7 @@ func (q Quota) Granules(at time.Time) iter.Seq[int64] {
 
 // A RequestedQuota asks for units under several quotas, all of which must hold.
 type RequestedQuota struct {
-	// Prefix says who asks: an account, an address. Any bytes but none at all.
+	// Prefix says who asks: an account, an address. Any non-empty string.
 	Prefix string
 	// Requested is the number of units, at most 2^53-1. Zero asks how things
 	// stand.
@@ -158,7 +158,8 @@ type GrantedQuota struct {
 	// Remaining is what is left after this call in the tightest quota.
 	Remaining int64
 	// RetryAfter is 0 if the request was granted in full; else how long until the
-	// same request, asked again, would be, if nobody else asked; Never if it can't.
+	// same request, asked again, would be, if nobody else asked; Never if no waiting
+	// helps.
 	RetryAfter time.Duration
 	// ResetAfter is when every quota of the request is back to full.
 	ResetAfter time.Duration

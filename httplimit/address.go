@@ -57,10 +57,11 @@ func TrustedHeader(name string, opts ...AddrOption) KeyFunc {
 	}
 }
 
-// ForwardedButN is the rightmost entry of X-Forwarded-For but n. Each proxy puts
-// the address that it was asked from at the right: with one proxy of one's own n is
-// 0, with two in a row 1. What is further left a client can have made up, and is
-// not looked at. Too few entries are no key. It panics if n is negative.
+// ForwardedButN is the entry of X-Forwarded-For n places left of the last. Each
+// proxy puts the address that it was asked from at the right: with one proxy of
+// one's own n is 0, with two in a row 1. What is further left a client can have
+// made up, and is not looked at. Too few entries are no key. It panics if n is
+// negative.
 //
 // It must not be possible to reach the server around those proxies.
 func ForwardedButN(n int, opts ...AddrOption) KeyFunc {

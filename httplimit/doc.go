@@ -18,10 +18,12 @@
 // further policies, with keys of their own: a request has to fit all of them, and
 // is charged to all or to none, in one call of the storage.
 //
-// Every answer tells in RateLimit and RateLimit-Policy how things stand, as
-// draft-ietf-httpapi-ratelimit-headers-11 has it. A refusal is 429 with a
-// Retry-After and a problem document (RFC 9457). A storage that failed is 503, or
-// lets everybody pass with WithFailOpen.
+// Every answer to a request that was let through or refused tells in RateLimit and
+// RateLimit-Policy how things stand, as draft-ietf-httpapi-ratelimit-headers-11
+// has it; those with 400, 500 and 503, for which nothing was decided, don't. A
+// refusal is 429 with a Retry-After and a problem document (RFC 9457). A storage
+// that failed is 503, or lets everybody pass with WithFailOpen; a request without
+// a key is 400.
 //
 // # Clients
 //

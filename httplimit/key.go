@@ -38,10 +38,10 @@ func noKey(format string, args ...any) (string, error) {
 // Everyone is the KeyFunc of a limit that all requests share.
 func Everyone(*http.Request) (string, error) { return "everyone", nil }
 
-// Header is the value of a header field, such as an API key. Who can make up
-// values can have as many keys: put the limit behind what verifies them. A request
-// with several lines of the field has no key, because the handler may take another
-// line for the true one.
+// Header is the value of a header field, such as an API key. A client that can
+// invent values escapes the limit: put the limit behind what verifies them. A
+// request with several lines of the field has no key, because the handler may take
+// another line for the true one.
 func Header(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		lines := r.Header.Values(name)

@@ -79,10 +79,10 @@ func WithExposedHeaders() Option {
 
 // WithFailOpen lets requests through, unlimited, while the storage fails, or a
 // source of quotas does: with ratelimit.ErrUnavailable, ErrIndeterminate or
-// ErrMisconfigured. Without it they are answered with 503, as are all other errors
-// in any case, such as limits.ErrUnknownResource. Requests whose key cannot be told
-// are refused all the same, and so are those whose context has ended: else everybody
-// could choose not to be counted.
+// ErrMisconfigured. Without it they are answered with 503. Nothing else lets a request
+// through: not that there is no limit for its key, limits.ErrUnknownResource, nor that
+// its key cannot be told, nor that its context has ended; else everybody could choose
+// not to be counted.
 func WithFailOpen() Option {
 	return func(m *middleware) { m.failOpen = true }
 }

@@ -21,7 +21,7 @@ const (
 // Coalesce is for keys that many ask for at the same time, on a storage that is a
 // round trip away. While a CheckAndUseQuotas is under way, those who ask the same
 // counters under the same limits wait for it to return, and then go together as
-// one call. Who comes alone goes at once, in its own goroutine.
+// one call. A call with no other under way is sent at once, in its own goroutine.
 //
 // Every caller gets what it would have got alone, in the order in which they
 // came: units are dealt out first come, first served, and a request with
@@ -36,11 +36,11 @@ const (
 // Nobody waits for more than one call already under way and its own, unless more
 // than 1,024 requests wait for the same counters: then for one more for each
 // further 1,024. A failure reaches all that went together, each with the same
-// error; bad input only the one whose it is. A call that went together has the
-// values of the first caller's context, and ends when all of its callers have
-// gone. A caller whose context ends leaves at once: with ErrUnavailable if it was
-// not sent yet, and then it is not charged, else with ErrIndeterminate, and it may
-// be. Both wrap the context's error.
+// error; bad input fails only the caller who sent it. A call that went together
+// has the values of the first caller's context, and ends when all of its callers
+// have gone. A caller whose context ends leaves at once: with ErrUnavailable if it
+// was not sent yet, and then it is not charged, else with ErrIndeterminate, and it
+// may be. Both wrap the context's error.
 //
 // Calls with a CallOption, and all other operations, go straight to the limiter,
 // and so do calls in which several requests count in one counter by different

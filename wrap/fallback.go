@@ -13,8 +13,7 @@ import (
 
 const defaultProbeInterval = time.Second
 
-// A FallbackLimiter is what Fallback makes: a Limiter with counters of its own
-// fate.
+// A FallbackLimiter is what Fallback makes: a Limiter that also counts its outages.
 type FallbackLimiter struct {
 	primary  ratelimit.Limiter
 	mode     Mode
@@ -66,8 +65,8 @@ func WithOnChange(onChange func(down bool, cause error)) FallbackOption {
 // Fallback answers when the primary can't: when a call fails with ErrUnavailable
 // or ErrIndeterminate. All other errors are the caller's: bad input, also while
 // the primary is down; ErrMisconfigured; and whatever a call fails with whose own
-// context has ended. What only the primary's strategy refuses, such as two quotas of
-// one log, or a token bucket that is too large, may go unseen while it is down.
+// context has ended. What only the primary's strategy refuses, such as two quotas
+// of one log, or a token bucket that is too large, may go unseen while it is down.
 //
 // The first such failure opens a breaker. From then on the primary is not asked,
 // but by one call an interval, until it answers: bad input, and calls whose context
