@@ -35,9 +35,12 @@ type Limiter interface {
 	// UseQuotas records the Granted units of each grant, unconditionally, also
 	// above a limit. The zero time means now, by the storage's clock. A negative
 	// Granted gives back units that were recorded at that time, the At of the grant
-	// that is taken back, and never more than still count.
+	// that is taken back, which must be given, and never more than still count. A
+	// token bucket gets less back, by what it was refilled since.
 	UseQuotas(ctx context.Context, requests []RequestedQuota, grants []GrantedQuota, at time.Time) error
 	// Reset forgets the counters that the requests' quotas name, shared ones too.
+	// What was used before must not be given back afterwards: it would be taken from
+	// what was used since.
 	Reset(ctx context.Context, requests []RequestedQuota) error
 }
 
@@ -57,7 +60,8 @@ func At(t time.Time) CallOption { return CallOption{at: t, set: true} }
 // Together grants all requests of a call in full, or none of them: a request that
 // several policies must allow, each by a key of its own, is charged to all or to
 // none. Of requests that are not granted, those that had room themselves have a
-// RetryAfter of 0.
+// RetryAfter of 0, and the others one after which all that the call asks of their
+// counters has room.
 func Together() CallOption { return CallOption{together: true} }
 
 // Errors of bad input. Nothing was sent and nothing has changed.
