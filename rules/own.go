@@ -143,19 +143,23 @@ func (l *loader) alone(fields strictyaml.Fields, names ...string) {
 	}
 }
 
+// strategy is an index of Engine.limiters: any, where there is a fault.
 func (l *loader) strategy(fields strictyaml.Fields) int {
 	name := defaultStrategy
-	if _, there := fields.Get("strategy"); there {
-		name, _ = need(l, fields, "strategy", strictyaml.Value.Text)
-	}
-	i := slices.Index(l.strategies, name)
-	if i < 0 && name != "" {
-		l.faultAt(fields.Need("strategy"), "%q is not one of %s", name, strings.Join(l.strategies, ", "))
+	if given, there := fields.Get("strategy"); there {
+		var ok bool
+		if name, ok = need(l, fields, "strategy", strictyaml.Value.Text); !ok {
+			return 0
+		}
+		if !slices.Contains(l.strategies, name) {
+			l.faultAt(given, "%q is not one of %s", name, strings.Join(l.strategies, ", "))
+			return 0
+		}
 	}
 	if burst, there := fields.Get("burst"); there && name != "token-bucket" {
 		l.faultAt(burst, "is for the strategy token-bucket, not %s", name)
 	}
-	return i
+	return slices.Index(l.strategies, name)
 }
 
 func (l *loader) quota(fields strictyaml.Fields) *ratelimit.Quota {
