@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"time"
-	"unicode/utf8"
 
 	"github.com/granule-limits/ratelimit"
 	"github.com/granule-limits/ratelimit/internal/strictyaml"
@@ -33,9 +32,6 @@ const MaxFileSize = 4 << 20
 func Parse(data []byte) ([]Limit, error) {
 	if len(data) > MaxFileSize {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrInvalidLimit, len(data), MaxFileSize)
-	}
-	if !utf8.Valid(data) {
-		return nil, fmt.Errorf("%w: the text is not UTF-8", ErrInvalidLimit)
 	}
 	root, err := strictyaml.Parse(string(data))
 	if err != nil {

@@ -148,7 +148,8 @@ func TestParseRefuses(t *testing.T) {
 		// text that is no such file
 		"":                                    "the text is empty",
 		"# nothing\n":                         "the text is empty",
-		"limits: []\n---\nlimits: []":         "line 3, column 1: a second document begins",
+		"limits: []\n---\nlimits: []":         "line 2, column 1: a second document begins",
+		"limits: []\n---\n":                   "line 2, column 1: a second document begins",
 		"limits: [":                           "line 1, column 9: sequence end token ']' not found",
 		`{"limits":[]`:                        "line 1, column 1: could not find flow mapping end token '}'",
 		`{"limits":[]}}`:                      "line 1, column 14: ",
@@ -160,7 +161,7 @@ func TestParseRefuses(t *testing.T) {
 		"? limits\n: []":                      "a complex key (?) is not allowed",
 		"%YAML 1.2\n---\nlimits: []":          "a directive (%) is not allowed",
 		"limits:\n- resourceName: |\n    r\n": "a block of text (|) is not allowed",
-		"limits: \xff":                        "the text is not UTF-8",
+		"limits: []\n# \xff":                  "line 2, column 3: the text is not UTF-8",
 		strings.Repeat(" ", limits.MaxFileSize+1): "4194305 bytes, at most 4194304",
 	} {
 		list, err := limits.Parse([]byte(text))
@@ -187,7 +188,7 @@ func TestParseHostile(t *testing.T) {
 	} {
 		_, err := limits.Parse([]byte(text))
 		require.ErrorIs(t, err, limits.ErrInvalidLimit, name)
-		require.Regexp(t, "nested more than 32 deep|more than 64 fields|not allowed", err.Error(), name)
+		require.Regexp(t, "nested more than 32 deep|more than 64 fields|not allowed|expected sequence element|no colon", err.Error(), name)
 	}
 }
 

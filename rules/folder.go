@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 // Bounds of a folder.
@@ -112,8 +111,6 @@ func read(root *os.Root, f file) (string, error) {
 		return "", err
 	case len(data) > MaxFileSize:
 		return "", fmt.Errorf("more than %d bytes", MaxFileSize)
-	case !utf8.Valid(data):
-		return "", errors.New("is not UTF-8")
 	}
 	return string(data), nil
 }

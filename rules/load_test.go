@@ -194,7 +194,7 @@ func TestFolder(t *testing.T) {
 	_, err = rules.Open(folder(t, "a.yaml", "rules: []\n#"+strings.Repeat("x", rules.MaxFileSize)), nothing{})
 	require.ErrorContains(t, err, "a.yaml: more than 4194304 bytes")
 	_, err = rules.Open(folder(t, "a.yaml", "rules: []\n#\xff"), nothing{})
-	require.ErrorContains(t, err, "is not UTF-8")
+	require.ErrorContains(t, err, "a.yaml:2:2: the text is not UTF-8")
 	many := t.TempDir()
 	for i := range rules.MaxFiles + 1 {
 		require.NoError(t, os.WriteFile(filepath.Join(many, fmt.Sprintf("%d.yaml", i)), nil, 0o600))

@@ -12,6 +12,9 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
+// maxTold is how many unknown fields of a mapping an error tells.
+const maxTold = 20
+
 // A Value is a node of the text and where it belongs: "limits[3].limit".
 type Value struct {
 	node   ast.Node // nil: a field that is missing
@@ -185,6 +188,9 @@ func (v Value) Fields(names ...string) (f Fields, ok bool, err error) {
 			continue
 		}
 		f.byName[name] = Value{node: pair.Value, path: f.path(name), parent: m}
+	}
+	if more := len(unknown) - maxTold; more > 0 {
+		unknown = append(unknown[:maxTold], v.Fault(fmt.Sprintf("and %d more unknown fields", more)))
 	}
 	return f, true, errors.Join(unknown...)
 }
