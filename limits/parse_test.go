@@ -162,7 +162,9 @@ func TestParseRefuses(t *testing.T) {
 		"%YAML 1.2\n---\nlimits: []":          "a directive (%) is not allowed",
 		"limits:\n- resourceName: |\n    r\n": "a block of text (|) is not allowed",
 		"limits: []\n# \xff":                  "line 2, column 3: the text is not UTF-8",
-		strings.Repeat(" ", limits.MaxFileSize+1): "4194305 bytes, at most 4194304",
+		"limits:\n- {resourceName: r, accountId: 0128}": "line 2, column 32: limits[0].accountId: 0128 is not text: put it in quotes",
+		"limits:\n- {resourceName: r, accountId: 1e3}":  "limits[0].accountId: 1e3 is not text: put it in quotes",
+		strings.Repeat(" ", limits.MaxFileSize+1):       "4194305 bytes, at most 4194304",
 	} {
 		list, err := limits.Parse([]byte(text))
 		require.ErrorIs(t, err, limits.ErrInvalidLimit, "%.200q", text)

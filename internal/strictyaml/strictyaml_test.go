@@ -231,6 +231,27 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
+// A number in the place of text is none, whoever would read it as one.
+func TestTextRefuses(t *testing.T) {
+	for _, number := range []string{"0123", "0128", "1e3", "1E400", "-1.5e3", "1_000", "0x1p-2", ".5", "true", "null", "[]"} {
+		root, err := strictyaml.Parse("- " + number)
+		require.NoError(t, err)
+		list, err := root.List()
+		require.NoError(t, err)
+		_, err = list[0].Text()
+		require.ErrorContains(t, err, "is not text: put it in quotes", number)
+	}
+	for _, text := range []string{"inf", "NaN", "10.0.0.1", "2001-01-01", "12:30", "e3", "1e", "'0128'", `"1e3"`} {
+		root, err := strictyaml.Parse("- " + text)
+		require.NoError(t, err)
+		list, err := root.List()
+		require.NoError(t, err)
+		got, err := list[0].Text()
+		require.NoError(t, err)
+		require.Equal(t, strings.Trim(text, `'"`), got)
+	}
+}
+
 // Of a great many unknown fields some are told, of a long value its ends.
 func TestErrorsAreShort(t *testing.T) {
 	var b strings.Builder

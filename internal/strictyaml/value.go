@@ -76,22 +76,30 @@ func (v Value) missing() error {
 }
 
 // Text reads a string. What YAML takes for a number or the like was hardly meant
-// as one.
+// as one, nor was what others take for one: 0128 and 1e3.
 func (v Value) Text() (string, error) {
 	if err := v.missing(); err != nil {
 		return "", err
 	}
 	s, ok := v.node.(*ast.StringNode)
-	if !ok {
+	switch {
+	case !ok:
 		return "", v.Fault(fmt.Sprintf("%s is not text: put it in quotes", v.quoted()))
+	case s.Token.Type == token.StringType && isNumber(s.Value):
+		return "", v.Fault(fmt.Sprintf("%s is not text: put it in quotes", s.Value))
 	}
 	return s.Value, nil
+}
+
+func isNumber(text string) bool {
+	_, err := strconv.ParseFloat(text, 64)
+	return strings.ContainsAny(text, "0123456789") && (err == nil || errors.Is(err, strconv.ErrRange))
 }
 
 // Scalar reads a string, or a number or a bool as it is written.
 func (v Value) Scalar() (string, error) {
 	switch n := v.node.(type) {
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.StringNode:
 		return n.GetToken().Value, nil
 	}
 	return v.Text()
