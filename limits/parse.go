@@ -127,10 +127,13 @@ func readQuotas(fields strictyaml.Fields) ([]ratelimit.Quota, error) {
 }
 
 func readPlain(fields strictyaml.Fields) (q ratelimit.Quota, err error) {
-	if q.Limit, err = fields.Need("limit").Whole(); err != nil {
+	limit, window := fields.Need("limit"), fields.Need("windowSec")
+	if q.Limit, err = limit.Whole(); err != nil {
 		return q, err
 	}
-	window := fields.Need("windowSec")
+	if err := valid(limit, ratelimit.Quota{Limit: q.Limit, Window: time.Second}); err != nil {
+		return q, err
+	}
 	seconds, err := window.Whole()
 	if err != nil {
 		return q, err

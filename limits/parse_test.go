@@ -85,7 +85,7 @@ func TestParseRefuses(t *testing.T) {
 		entry("limit: [1]\n  windowSec: 60"):                    "limits[0].limit: a list is not",
 		entry("limit: {a: 1}\n  windowSec: 60"):                 "limits[0].limit: a mapping is not",
 		entry("limit: 99999999999999999999\n  windowSec: 60"):   "limits[0].limit: 99999999999999999999 is out of range",
-		entry("limit: 9007199254740992\n  windowSec: 60"):       "Limit 9007199254740992 is above 9007199254740991",
+		entry("limit: 9007199254740992\n  windowSec: 60"):       "line 4, column 10: limits[0].limit: ratelimit: invalid quota: Limit 9007199254740992 is above 9007199254740991",
 		entry("limit: 5\n  windowSec: 0"):                       "line 5, column 14: limits[0].windowSec: ratelimit: invalid quota: Window 0s is under 1ms",
 		entry("limit: 5\n  windowSec: -60"):                     "limits[0].windowSec: -60 is negative",
 		entry("limit: 5\n  windowSec: 0.5"):                     "limits[0].windowSec: 0.5 is not a whole number",
