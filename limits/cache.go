@@ -57,7 +57,8 @@ func WithOnError(f func(error)) CacheOption { return func(c *Cache) { c.onError 
 //     it is; Stats counts how often, and WithOnError is told why. Only an account
 //     that has no answer yet gets the error.
 //   - Load: an account is fetched once at a time, whoever asks. After three failures
-//     in a row one fetch a second is tried, or two in an age if that is shorter.
+//     in a row one fetch a second is tried, or two in an age if that is shorter, and
+//     nobody else waits.
 //   - Size: WithMaxEntries. Those that are in use stay longest.
 //
 // ErrUnknownResource is an answer and is kept like one. An account whose name is

@@ -193,8 +193,47 @@ func TestCacheFailure(t *testing.T) {
 	})
 }
 
+// A failure of whatever account, also one of a moment ago, does not let an old limit
+// stand that is told to have changed, or is older than the age, while the table is there.
+func TestCacheOneFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := newFarTable(t, limits.Limit{Resource: "r", Quotas: perMinute(1)})
+		cache := newCache(t, table, limits.WithAge(8*time.Second))
+		require.EqualValues(t, 1, limitOf(t, cache, "a"))
+		failures := func(n int) {
+			t.Helper()
+			table.fail(errDown)
+			for i := range n {
+				_, err := cache.Quotas(t.Context(), "r", fmt.Sprint("other", i))
+				require.ErrorIs(t, err, errDown)
+			}
+			table.fail(nil)
+		}
+		change := func(n int64) {
+			require.NoError(t, table.Replace([]limits.Limit{{Resource: "r", Quotas: perMinute(n)}}))
+		}
+		table.takes.Store(int64(time.Millisecond))
+		failures(2)
+		change(2)
+		cache.Invalidate("r", "a")
+		require.EqualValues(t, 2, limitOf(t, cache, "a"))
+		failures(2)
+		change(3)
+		time.Sleep(8 * time.Second)
+		require.EqualValues(t, 3, limitOf(t, cache, "a"))
+
+		failures(3) // now it is left alone, for a second
+		change(4)
+		cache.Invalidate("r", "a")
+		require.EqualValues(t, 3, limitOf(t, cache, "a"))
+		time.Sleep(time.Second)
+		require.EqualValues(t, 4, limitOf(t, cache, "a"))
+		require.EqualValues(t, 1, cache.Stats().Stale)
+	})
+}
+
 // A table that hangs costs each caller the timeout at most, and those who have an
-// answer nothing once it is known.
+// answer nothing once it is known, but the one who looks whether it is back.
 func TestCacheHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := newFarTable(t, limits.Limit{Resource: "r", Quotas: perMinute(1)})
@@ -214,6 +253,15 @@ func TestCacheHang(t *testing.T) {
 		_, err := cache.Quotas(ctx, "r", "hurried")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		took(time.Second)
+		took(time.Second) // the third failure
+		took(0)
+		took(0)
+		time.Sleep(time.Second)
+		var wg sync.WaitGroup
+		wg.Go(func() { took(time.Second) })
+		synctest.Wait()
+		took(0)
+		wg.Wait()
 		took(0)
 		_, err = cache.Quotas(t.Context(), "r", "cold")
 		require.ErrorIs(t, err, ratelimit.ErrUnavailable)

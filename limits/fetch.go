@@ -77,12 +77,13 @@ func (c *Cache) fetch(id id) (*entry, *flight, error) {
 	if e != nil && c.now.Load()-e.fetched.Load() < refreshesAfter {
 		return e, nil, nil // somebody was faster
 	}
+	alone := c.leftAlone() // by all but the one who is about to look whether it is back
 	f := c.flights[id]
 	if f == nil && c.mayFetch(e) {
 		f = c.takeOff(id)
 	}
 	switch {
-	case e != nil && (f == nil || !c.expired(e) || c.failures > 0):
+	case e != nil && (f == nil || !c.expired(e) || alone):
 		c.countStale(e)
 		return e, nil, nil
 	case f != nil:
@@ -96,18 +97,17 @@ func (c *Cache) fetch(id id) (*entry, *flight, error) {
 // mayFetch tells whether the table is to be asked. It is left alone when it has
 // failed too often; and a refresh that nobody waits for can wait.
 func (c *Cache) mayFetch(e *entry) bool {
-	if c.closed || e != nil && !c.expired(e) && len(c.flights) >= maxFetches {
+	if c.closed || c.leftAlone() || e != nil && !c.expired(e) && len(c.flights) >= maxFetches {
 		return false
 	}
-	if c.failures < failuresInARow {
-		return true
-	}
-	now := time.Now()
-	if now.Before(c.retryAt) {
-		return false
-	}
-	c.retryAt = now.Add(c.pause())
+	c.retryAt = time.Now().Add(c.pause())
 	return true
+}
+
+// leftAlone tells whether the table has failed so often that it is not asked, nor
+// waited for, for a while.
+func (c *Cache) leftAlone() bool {
+	return c.failures >= failuresInARow && time.Now().Before(c.retryAt)
 }
 
 func (c *Cache) pause() time.Duration { return min(retryPause, c.age/2) }
