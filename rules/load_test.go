@@ -77,6 +77,8 @@ func TestRefused(t *testing.T) {
 		descriptor("value: '', " + fine):                                        "leave it out",
 		descriptor("value: 12, " + fine):                                        "value: 12 is not text: put it in quotes",
 		descriptor("name: x"):                                                   "requests_per_unit: is missing",
+		"rules: [{path: /, descriptors: [{key: k, descriptors: []}]}]":          "rules[0].descriptors[0].descriptors: is empty, and limits nothing: write some, or leave it out",
+		"rules: [{path: /, descriptors: [{key: k, descriptors: }]}]":            "rules[0].descriptors[0].descriptors: null is not a list",
 		"rules: [{path: /, descriptors: [{key: k}]}]":                           "rules[0].descriptors[0]: limits nothing",
 		"rules: [{path: /, descriptors: [{" + fine + "}]}]":                     "key: is missing",
 		"rules: [{path: /, descriptors: [{key: '', " + fine + "}]}]":            "key: is empty",
@@ -95,12 +97,16 @@ func TestRefused(t *testing.T) {
 		"rules: &a []":                                                          "an anchor (&) is not allowed",
 
 		// paths
-		path("a"):         `rules[0].path: parsing "a": at offset 0: host/path missing /`,
-		path("''"):        "rules[0].path: http: invalid pattern",
-		path("/a/{x}{y}"): "bad wildcard name",
-		path("/{x}/{x}"):  "duplicate wildcard name",
-		path("'G(T /'"):   "invalid method",
-		path("/a/../b"):   `"/a/../b" would never match, as the paths of requests are cleaned: write "/b"`,
+		path("a"):               `rules[0].path: parsing "a": at offset 0: host/path missing /`,
+		path("''"):              "rules[0].path: http: invalid pattern",
+		path("/a/{x}{y}"):       "bad wildcard name",
+		path("/{x}/{x}"):        "duplicate wildcard name",
+		path("'G(T /'"):         "invalid method",
+		path("/a/../b"):         `"/a/../b" is not as the paths of requests are, which are cleaned first: write "/b"`,
+		path("/a//b"):           `f.yaml:2:9: rules[0].path: "/a//b" is not as the paths of requests are, which are cleaned first: write "/a/b"`,
+		path("/.."):             `"/.." is not as the paths of requests are, which are cleaned first: write "/"`,
+		path("h.com:8080/x"):    `f.yaml:2:9: rules[0].path: the host "h.com:8080" has a port, and requests are matched without theirs: write "h.com"`,
+		path("'GET [::1]:80/'"): `the host "[::1]:80" has a port, and requests are matched without theirs: write "::1"`,
 
 		// twice
 		path("/a") + strings.TrimPrefix(path("/a"), "rules:\n"):              `f.yaml:4:9: rules[1].path: path "/a" is there already, at `,
@@ -183,6 +189,10 @@ func TestFolder(t *testing.T) {
 		require.ErrorIs(t, err, rules.ErrInvalidRules)
 		require.ErrorContains(t, err, name)
 	}
+
+	require.NoError(t, os.Symlink(filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")))
+	_, err = rules.Open(dir, nothing{})
+	require.ErrorContains(t, err, "b.yaml", "an absolute link, also within the folder")
 
 	_, err = rules.Open(filepath.Join(dir, "none"), nothing{})
 	require.ErrorIs(t, err, os.ErrNotExist)

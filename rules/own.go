@@ -47,9 +47,7 @@ func (l *loader) readRule(v strictyaml.Value) {
 	if !ok {
 		return
 	}
-	if len(entries) == 0 {
-		l.faultAt(fields.Need("descriptors"), "is empty: a rule without descriptors limits nothing")
-	}
+	l.notEmpty(fields)
 	for _, entry := range entries {
 		l.readDescriptor(&r.list, entry, r.text, 1)
 	}
@@ -83,6 +81,7 @@ func (l *loader) readDescriptor(in *list, v strictyaml.Value, rule string, depth
 	_, nested := fields.Get("descriptors")
 	switch {
 	case nested:
+		l.notEmpty(fields)
 		l.nested(fields, depth, func(entry strictyaml.Value) { l.readDescriptor(&n.list, entry, rule, depth+1) })
 	case !limited:
 		l.faultAt(v, "limits nothing: give it requests_per_unit and a unit, unlimited: true, or descriptors")
@@ -96,6 +95,14 @@ func (l *loader) key(fields strictyaml.Fields) (string, bool) {
 		return "", false
 	}
 	return key, ok
+}
+
+// notEmpty refuses an empty list of descriptors. In a file of Envoy's it is none.
+func (l *loader) notEmpty(fields strictyaml.Fields) {
+	v := fields.Need("descriptors")
+	if entries, err := v.List(); err == nil && len(entries) == 0 {
+		l.faultAt(v, "is empty, and limits nothing: write some, or leave it out")
+	}
 }
 
 // nested reads the descriptors in a descriptor.

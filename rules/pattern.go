@@ -24,8 +24,9 @@ type segment struct {
 	wild, multi bool
 }
 
-// parsePattern refuses what could never match. For the rest it leaves it to ServeMux to say what is a pattern, so that there is one
-// syntax.
+// parsePattern refuses what no request is like, as their ports are taken off and their
+// paths are cleaned. For the rest it leaves it to ServeMux to say what is a pattern, so
+// that there is one syntax.
 func parsePattern(text string) (p pattern, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -42,8 +43,11 @@ func parsePattern(text string) (p pattern, err error) {
 	p.text += rest
 	slash := strings.IndexByte(rest, '/')
 	p.host, rest = rest[:slash], rest[slash:]
+	if host := hostOf(p.host); host != p.host {
+		return pattern{}, fmt.Errorf("the host %q has a port, and requests are matched without theirs: write %q", p.host, host)
+	}
 	if clean := cleanPath(rest); clean != rest {
-		return pattern{}, fmt.Errorf("%q would never match, as the paths of requests are cleaned: write %q", rest, clean)
+		return pattern{}, fmt.Errorf("%q is not as the paths of requests are, which are cleaned first: write %q", rest, clean)
 	}
 	for rest != "" {
 		p.add(&rest)
