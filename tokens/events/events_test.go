@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/big"
 	"slices"
 	"strings"
 	"sync"
@@ -165,54 +166,63 @@ func TestIDs(t *testing.T) {
 
 func TestPredicates(t *testing.T) {
 	const event = `{"source": "s", "id": "i", "b": true, "f": false, "t": "text", "e": "", "n": 7, "z": 0, "x": 1.50, "big": 9007199254740993,
-		"huge": 1e999999999, "null": null, "list": [1, "two", null, [3]], "deep": {"list": [{"a": 1}, {"a": 2}]}}`
+		"max": 18446744073709551615, "point": 9007199254740993.0, "minus": -0.0e7, "beyond": 1e99999999999, "huge": 1e999999999, "null": null, "list": [1, "two", null, [3]], "deep": {"list": [{"a": 1}, {"a": 2}]}}`
 	yes, no := events.Is("b", true), events.Is("b", false)
 	for name, c := range map[string]struct {
 		p    events.Predicate
 		want bool
 	}{
-		"zero":               {events.Predicate{}, true},
-		"bool":               {events.Is("b", true), true},
-		"other bool":         {events.Is("b", false), false},
-		"false is a value":   {events.Is("f", false), true},
-		"text":               {events.Is("t", "text"), true},
-		"text, to the case":  {events.Is("t", "Text"), false},
-		"empty text":         {events.Is("e", ""), true},
-		"one of":             {events.Is("t", "a", 1, "text"), true},
-		"none of":            {events.Is("t", "a", 1, true), false},
-		"number":             {events.Is("n", 7), true},
-		"no text":            {events.Is("n", "7"), false},
-		"uint8":              {events.Is("n", uint8(7)), true},
-		"float":              {events.Is("n", 7.0), true},
-		"zero number":        {events.Is("z", 0), true},
-		"fraction":           {events.Is("x", 1.5), true},
-		"json.Number":        {events.Is("x", json.Number("15e-1")), true},
-		"beyond a double":    {events.Is("big", int64(9007199254740993)), true},
-		"one less":           {events.Is("big", int64(9007199254740992)), false},
-		"huge":               {events.Is("huge", math.MaxInt64), false},
-		"missing":            {events.Is("missing", "text"), false},
-		"null is no value":   {events.Where("null", func(any) bool { return true }), false},
-		"where":              {events.Where("t", func(v any) bool { return v == "text" }), true},
-		"where, false":       {events.Where("t", func(any) bool { return false }), false},
-		"where, number":      {events.Where("n", func(v any) bool { return v == json.Number("7") }), true},
-		"where, missing":     {events.Where("missing", func(any) bool { panic("called") }), false},
-		"in a list":          {events.Is("list", "two"), true},
-		"in a list's list":   {events.Is("list", 3), true},
-		"not in a list":      {events.Is("list", 2), false},
-		"in objects":         {events.Is("deep.list.a", 2), true},
-		"and":                {events.And(yes, yes, yes), true},
-		"and, first false":   {events.And(no, yes, yes), false},
-		"and, last false":    {events.And(yes, yes, no), false},
-		"or":                 {events.Or(yes, no), true},
-		"or, last true":      {events.Or(no, no, yes), true},
-		"or, all false":      {events.Or(no, no), false},
-		"and of ors":         {events.And(events.Or(no, yes), events.Or(yes, no)), true},
-		"or of ands":         {events.Or(events.And(no, yes), events.And(yes, no)), false},
-		"and of one":         {events.And(yes), true},
-		"deep":               {deep(999, yes), true},
-		"deep, false":        {deep(999, no), false},
-		"many, as one of":    {events.Or(slices.Repeat([]events.Predicate{no}, 9998)...), false},
-		"the zero in an and": {events.And(events.Predicate{}, yes), true},
+		"zero":                {events.Predicate{}, true},
+		"bool":                {events.Is("b", true), true},
+		"other bool":          {events.Is("b", false), false},
+		"false is a value":    {events.Is("f", false), true},
+		"text":                {events.Is("t", "text"), true},
+		"text, to the case":   {events.Is("t", "Text"), false},
+		"empty text":          {events.Is("e", ""), true},
+		"one of":              {events.Is("t", "a", 1, "text"), true},
+		"none of":             {events.Is("t", "a", 1, true), false},
+		"number":              {events.Is("n", 7), true},
+		"no text":             {events.Is("n", "7"), false},
+		"uint8":               {events.Is("n", uint8(7)), true},
+		"float":               {events.Is("n", 7.0), true},
+		"zero number":         {events.Is("z", 0), true},
+		"fraction":            {events.Is("x", 1.5), true},
+		"json.Number":         {events.Is("x", json.Number("15e-1")), true},
+		"beyond a double":     {events.Is("big", int64(9007199254740993)), true},
+		"one less":            {events.Is("big", int64(9007199254740992)), false},
+		"huge":                {events.Is("huge", math.MaxInt64), false},
+		"huge, the same":      {events.Is("huge", json.Number("0.1E+1000000000")), true},
+		"huge, one less":      {events.Is("huge", json.Number("1e999999998")), false},
+		"beyond an int64":     {events.Is("max", uint64(math.MaxUint64)), true},
+		"one less than that":  {events.Is("max", uint64(math.MaxUint64-1)), false},
+		"beyond, as float":    {events.Is("max", float64(math.MaxUint64)), false},
+		"with a fraction":     {events.Is("point", int64(9007199254740993)), true},
+		"minus zero":          {events.Is("minus", 0), true},
+		"not minus":           {events.Is("n", -7), false},
+		"no exponent of ours": {events.Is("beyond", 1), false},
+		"missing":             {events.Is("missing", "text"), false},
+		"null is no value":    {events.Where("null", func(any) bool { return true }), false},
+		"where":               {events.Where("t", func(v any) bool { return v == "text" }), true},
+		"where, false":        {events.Where("t", func(any) bool { return false }), false},
+		"where, number":       {events.Where("n", func(v any) bool { return v == json.Number("7") }), true},
+		"where, missing":      {events.Where("missing", func(any) bool { panic("called") }), false},
+		"in a list":           {events.Is("list", "two"), true},
+		"in a list's list":    {events.Is("list", 3), true},
+		"not in a list":       {events.Is("list", 2), false},
+		"in objects":          {events.Is("deep.list.a", 2), true},
+		"and":                 {events.And(yes, yes, yes), true},
+		"and, first false":    {events.And(no, yes, yes), false},
+		"and, last false":     {events.And(yes, yes, no), false},
+		"or":                  {events.Or(yes, no), true},
+		"or, last true":       {events.Or(no, no, yes), true},
+		"or, all false":       {events.Or(no, no), false},
+		"and of ors":          {events.And(events.Or(no, yes), events.Or(yes, no)), true},
+		"or of ands":          {events.Or(events.And(no, yes), events.And(yes, no)), false},
+		"and of one":          {events.And(yes), true},
+		"deep":                {deep(999, yes), true},
+		"deep, false":         {deep(999, no), false},
+		"many, as one of":     {events.Or(slices.Repeat([]events.Predicate{no}, 9998)...), false},
+		"the zero in an and":  {events.And(events.Predicate{}, yes), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newManager(t, events.Processor{Source: "s", IDPath: "id", Match: c.p, Pool: newPool(t)})
@@ -270,6 +280,31 @@ func drawTree(t *rapid.T, event map[string]any, depth int) (events.Predicate, bo
 	return events.Or(all...), some
 }
 
+// Numbers are the same where they amount to the same, however they are written.
+func TestNumbers(t *testing.T) {
+	number := rapid.StringMatching(`-?(0|[1-9][0-9]{0,2}0{0,3})(\.[0-9]{1,3}0{0,3})?([eE][+-]?0?[0-9])?`)
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := number.Draw(t, "a"), number.Draw(t, "b")
+		if rapid.Bool().Draw(t, "the same") {
+			mantissa, exponent := a, ""
+			if i := strings.IndexAny(a, "eE"); i >= 0 {
+				mantissa, exponent = a[:i], a[i:]
+			}
+			if !strings.Contains(mantissa, ".") {
+				mantissa += "."
+			}
+			b = mantissa + "0" + exponent
+		}
+		one, _ := new(big.Rat).SetString(a)
+		other, _ := new(big.Rat).SetString(b)
+		m, err := events.NewManager([]events.Processor{{Source: "s", IDPath: "id", Match: events.Is("n", json.Number(a)), Pool: nothing{}}})
+		require.NoError(t, err)
+		r, err := m.Process(context.Background(), fmt.Appendf(nil, `{"source": "s", "n": %s}`, b))
+		require.NoError(t, err)
+		require.Equal(t, one.Cmp(other) == 0, r.Matched)
+	})
+}
+
 type nothing struct{}
 
 func (nothing) Release(context.Context, string) (bool, error) { return false, nil }
@@ -309,6 +344,9 @@ func TestBadInput(t *testing.T) {
 		"<nil> is a <nil>, not a string":  match(events.Is("a", nil)),
 		"[] is a []string":                match(events.Is("a", []string{})),
 		"NaN is a float64":                match(events.Is("a", math.NaN())),
+		"+Inf is a float64":               match(events.Is("a", math.Inf(1))),
+		"0x1 is a json.Number":            match(events.Is("a", json.Number("0x1"))),
+		"1e99999999999 is a json.Number":  match(events.Is("a", json.Number("1e99999999999"))),
 		`events.Is: path "a..b"`:          match(events.Is("a..b", 1)),
 		`events.Where: the path is empty`: match(events.Where("", func(any) bool { return true })),
 		"the function is nil":             match(events.Where("a", nil)),

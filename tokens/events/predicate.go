@@ -4,9 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
+	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 const (
@@ -25,7 +26,9 @@ type Predicate struct {
 }
 
 // Is tests whether a value at the path equals one of those given: strings, bools and
-// numbers of any type. Numbers are compared by what they amount to: 1 is 1.0.
+// numbers of any type. Numbers are compared by what they amount to, to the last digit:
+// 1 is 1.0. A float is the number that Go writes for it; what has an exponent of more
+// than 32 bits is no number here.
 func Is(path string, oneOf ...any) Predicate {
 	if len(oneOf) == 0 {
 		return Predicate{err: fmt.Errorf("events.Is(%q): no values", path)}
@@ -114,8 +117,7 @@ func (p Predicate) check() error {
 	return nil
 }
 
-// plain is a value that can be compared: a string, a bool, an int64 or, for numbers
-// that are none, a float64.
+// plain is a value that can be compared: a string, a bool or a decimal.
 func plain(v any) (any, bool) {
 	switch v := v.(type) {
 	case string, bool:
@@ -132,16 +134,32 @@ func plain(v any) (any, bool) {
 	return nil, false
 }
 
+// A decimal is a number, each in one form only: the digits have no zeros at either end,
+// and zero has none.
+type decimal struct {
+	sign, digits string
+	exponent     int64
+}
+
+// parts of a number: its sign, its digits before and after the point, its exponent.
+var parts = regexp.MustCompile(`^(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?$`)
+
 func number(text string) (any, bool) {
-	if i, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return i, true
-	}
-	f, err := strconv.ParseFloat(text, 64)
-	if err != nil && !errors.Is(err, strconv.ErrRange) || math.IsNaN(f) {
+	m := parts.FindStringSubmatch(text)
+	if m == nil {
 		return nil, false
 	}
-	if i := int64(f); math.Abs(f) < 1<<53 && float64(i) == f {
-		return i, true
+	digits := strings.TrimLeft(m[2]+m[3], "0")
+	if digits == "" {
+		return decimal{}, true
 	}
-	return f, true
+	var exponent int64
+	if m[4] != "" {
+		var err error
+		if exponent, err = strconv.ParseInt(m[4], 10, 32); err != nil {
+			return nil, false
+		}
+	}
+	short := strings.TrimRight(digits, "0")
+	return decimal{m[1], short, exponent - int64(len(m[3])) + int64(len(digits)-len(short))}, true
 }
