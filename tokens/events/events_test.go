@@ -305,6 +305,16 @@ func TestNumbers(t *testing.T) {
 	})
 }
 
+// Nobody changes a predicate by the slice that it was made of.
+func TestPredicatesAreKept(t *testing.T) {
+	for _, join := range []func(...events.Predicate) events.Predicate{events.And, events.Or} {
+		is := []events.Predicate{events.Is("n", 1), events.Is("n", 1)}
+		m := newManager(t, events.Processor{Source: "s", IDPath: "id", Match: join(is...), Pool: nothing{}})
+		is[0], is[1] = events.Predicate{}, events.Predicate{}
+		require.False(t, process(t, m, `{"source": "s", "n": 2}`).Matched)
+	}
+}
+
 type nothing struct{}
 
 func (nothing) Release(context.Context, string) (bool, error) { return false, nil }

@@ -70,6 +70,7 @@ func leaf(what, path string, test func(any) bool) Predicate {
 
 // And is true if all of the predicates are; there must be one.
 func And(predicates ...Predicate) Predicate {
+	predicates = slices.Clone(predicates)
 	return join("events.And", predicates, func(event any) bool {
 		for _, p := range predicates {
 			if !p.matches(event) {
@@ -82,6 +83,7 @@ func And(predicates ...Predicate) Predicate {
 
 // Or is true if one of the predicates is; there must be one.
 func Or(predicates ...Predicate) Predicate {
+	predicates = slices.Clone(predicates)
 	return join("events.Or", predicates, func(event any) bool {
 		return slices.ContainsFunc(predicates, func(p Predicate) bool { return p.matches(event) })
 	})
