@@ -29,7 +29,8 @@
 //
 // To release again changes nothing, unless the same id was bound anew in between.
 // So a Manager remembers the ids of the last events that released something, and
-// does not process those again. That is bounded, and holds within this process: where
-// ids of resources are used again, and several processes take events, put something
-// into the id that is new each time.
+// does not process those again; of one that failed for some resources, which it has
+// released. That is bounded, and holds within this process: where ids of resources are
+// used again, and several processes take events, put something into the id that is new
+// each time.
 package events

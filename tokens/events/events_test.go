@@ -450,6 +450,33 @@ func TestReleaseFails(t *testing.T) {
 	require.Equal(t, []string{"2"}, r.Released)
 }
 
+// What a part of an event released is not released again when the event is sent again,
+// by then it may be bound anew; what was not there is.
+func TestReleaseFailsInPart(t *testing.T) {
+	p := newPool(t, "1", "2")
+	m := newManager(t, events.Processor{Source: "s", IDPath: "ids", Pool: &failing{p, "2", 2}})
+	const event = `{"id": "e", "source": "s", "ids": ["1", "2", "3"]}`
+	r, err := m.Process(t.Context(), []byte(event))
+	require.ErrorIs(t, err, storage.ErrUnavailable)
+	require.Equal(t, []string{"1"}, r.Released)
+	bind(t, p, "1", "3")
+	r, err = m.Process(t.Context(), []byte(event))
+	require.ErrorIs(t, err, storage.ErrUnavailable)
+	require.Equal(t, []string{"3"}, r.Released)
+	bind(t, p, "3")
+	require.Equal(t, []string{"2"}, process(t, m, event).Released)
+	require.ElementsMatch(t, []string{"1", "3"}, inUse(t, p))
+	require.True(t, process(t, m, event).Duplicate)
+
+	m = newManager(t, events.Processor{Source: "s", IDPath: "ids", Pool: &failing{p, "2", 1}})
+	_, err = m.Process(t.Context(), []byte(event))
+	require.ErrorIs(t, err, storage.ErrUnavailable)
+	require.Empty(t, process(t, m, event).Released)
+	require.True(t, process(t, m, event).Duplicate, "it has released something, if not the last time")
+	bind(t, p, "1", "3")
+	require.Equal(t, []string{"1", "3"}, process(t, m, strings.Replace(event, `"e"`, `"f"`, 1)).Released)
+}
+
 // One event, many deliveries at once: one releases.
 func TestAtTheSameTime(t *testing.T) {
 	p := newPool(t, "1", "2")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // Errors of events. Nothing was released.
@@ -58,7 +59,8 @@ type processor struct {
 type Option func(*Manager) error
 
 // WithRemembered is how many events are remembered so as not to be processed twice;
-// 10,000 if not given, 0 for none. Each takes about 200 bytes.
+// 10,000 if not given, 0 for none. Each takes about 200 bytes. One that failed in part
+// counts as many as the resources that it has released.
 func WithRemembered(n int) Option {
 	return func(m *Manager) error {
 		if n < 0 {
@@ -149,7 +151,7 @@ type Result struct {
 // is no error. One that can't be understood is, or that nobody handles:
 // ErrInvalidEvent, ErrNoSource, ErrUnhandled. Those come back however often it is
 // sent. Any other error is that of a Release; the other resources of the event have
-// been released, and it should be processed again.
+// been released, and it should be processed again, which leaves those alone.
 func (m *Manager) Process(ctx context.Context, event []byte) (Result, error) {
 	e, err := decode(event)
 	if err != nil {
@@ -164,18 +166,32 @@ func (m *Manager) Process(ctx context.Context, event []byte) (Result, error) {
 		return Result{}, err
 	}
 	id, hasID := e["id"].(string)
+	if !hasID {
+		r.Released, err = release(ctx, p.Pool, r.IDs)
+		return r, err
+	}
 	key := keyOf(p.Source, id)
-	if hasID && m.seen.has(key) {
+	if m.seen.has(key) {
 		r.Duplicate = true
 		return r, nil
 	}
-	if r.Released, err = release(ctx, p.Pool, r.IDs); err != nil {
-		return r, err
-	}
-	if hasID && len(r.Released) > 0 {
+	left := m.notReleased(key, r.IDs)
+	r.Released, err = release(ctx, p.Pool, left)
+	switch {
+	case err != nil:
+		for _, resource := range r.Released {
+			m.seen.add(key.of(resource))
+		}
+	case len(r.Released) > 0 || len(left) < len(r.IDs):
 		m.seen.add(key)
 	}
-	return r, nil
+	return r, err
+}
+
+// notReleased are the resources of an event without those that it has released before
+// it failed for others.
+func (m *Manager) notReleased(event key, resources []string) []string {
+	return slices.DeleteFunc(slices.Clone(resources), func(resource string) bool { return m.seen.has(event.of(resource)) })
 }
 
 func decode(event []byte) (map[string]any, error) {

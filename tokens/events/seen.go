@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// seen remembers the last events, by the digest of what names them, so that each
+// seen remembers the last events, and resources of some, by the digest of what names them, so that each
 // takes as much as any other.
 type seen struct {
 	mu   sync.Mutex
@@ -21,6 +21,9 @@ func keyOf(source, id string) key {
 	sum := sha256.Sum256([]byte(source))
 	return sha256.Sum256(append(sum[:], id...))
 }
+
+// of is a resource of an event.
+func (k key) of(resource string) key { return sha256.Sum256(append(k[:], resource...)) }
 
 func newSeen(n int) *seen { return &seen{keys: make(map[key]bool), max: n} }
 
