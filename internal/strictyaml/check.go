@@ -22,8 +22,9 @@ const (
 	maxFieldName = 64
 	// Each value that is left empty has the parser move all tokens behind it.
 	maxMoves = 1 << 28
-	// Each tab in quotes has the lexer look at the rest of the line.
-	maxTabs = 64
+	// Each tab in quotes has the lexer look at the rest of the line, each empty line at
+	// the block of text that it ends, each < at those behind it.
+	maxRun = 100
 )
 
 // unwanted are the parts of YAML that settings do not need, and that let a text mean
@@ -39,17 +40,27 @@ var unwanted = map[token.Type]string{
 	token.DirectiveType:  "a directive",
 }
 
+var manyLess = strings.Repeat("<", maxRun+1)
+
 // checkText refuses what the lexer would misread or not bear.
 func checkText(text string) *Fault {
-	number := 0
+	number, empty := 0, 0
 	for line := range strings.Lines(text) {
 		number++
+		empty++
+		if strings.TrimSpace(line) != "" {
+			empty = 0
+		}
 		switch {
 		case !utf8.ValidString(line):
 			before := strings.IndexRune(line, utf8.RuneError)
 			return &Fault{Line: number, Column: utf8.RuneCountInString(line[:before]) + 1, Message: "the text is not UTF-8"}
-		case strings.Count(line, "\t") > maxTabs:
-			return &Fault{Line: number, Column: 1, Message: fmt.Sprintf("more than %d tabs in a line", maxTabs)}
+		case strings.Count(line, "\t") > maxRun:
+			return &Fault{Line: number, Column: 1, Message: fmt.Sprintf("more than %d tabs in a line", maxRun)}
+		case strings.Contains(line, manyLess):
+			return &Fault{Line: number, Column: 1, Message: fmt.Sprintf("more than %d < in a row", maxRun)}
+		case empty > maxRun:
+			return &Fault{Line: number, Column: 1, Message: fmt.Sprintf("more than %d empty lines in a row", maxRun)}
 		}
 	}
 	return checkEscapes(text)
@@ -118,7 +129,7 @@ func (c *checker) check() *Fault {
 		if i > 0 && (t.Type == token.DocumentHeaderType || c.tokens[i-1].Type == token.DocumentEndType) {
 			return at(t, "a second document begins: write one")
 		}
-		if fault := c.scalar(t); fault != nil {
+		if fault := c.scalar(i, t); fault != nil {
 			return fault
 		}
 		if fault := c.structure(i, t); fault != nil {
@@ -142,12 +153,15 @@ func isScalar(t *token.Token) bool {
 
 // scalar refuses what stands without quotes and is hardly meant as it would be read:
 // the lexer drops tabs, and takes "a":: "b" for the text : "b", {a: b c: d} for b c: d.
-func (c *checker) scalar(t *token.Token) *Fault {
+func (c *checker) scalar(i int, t *token.Token) *Fault {
+	if t.Indicator != token.NotIndicator || t.Type == token.InvalidType {
+		return nil
+	}
+	written := strings.TrimSpace(t.Origin)
 	switch {
-	case t.Indicator != token.NotIndicator || t.Type == token.InvalidType:
-	case strings.Contains(strings.TrimSpace(t.Origin), "\t"):
-		return at(t, fmt.Sprintf("%q has a tab in it: use a space, or put it in quotes", strings.TrimSpace(t.Origin)))
-	case strings.HasPrefix(t.Value, ":") || strings.HasSuffix(t.Value, ":") || strings.Contains(t.Value, ": "):
+	case strings.Contains(written, "\t"):
+		return at(t, fmt.Sprintf("%q has a tab in it: use a space, or put it in quotes", written))
+	case strings.HasPrefix(t.Origin, ":") && c.is(i-1, token.MappingValueType), strings.HasPrefix(t.Value, `:"`), strings.HasSuffix(t.Value, ":"), strings.Contains(t.Value, ": "):
 		return at(t, fmt.Sprintf("%s has a colon that could be a field's: put it in quotes if it is meant", t.Value))
 	}
 	return nil

@@ -72,8 +72,10 @@ func TestParseRefuses(t *testing.T) {
 
 		// JSON that is none
 		`{"a":: "b"}`:                  `line 1, column 6: : "b" has a colon that could be a field's: put it in quotes if it is meant`,
-		"a: ::1":                       `line 1, column 4: ::1 has a colon that could be a field's`,
 		`{"a": "b" "c": "d"}`:          `line 1, column 11: c: a field is not expected here: write fields in { }, with commas between them`,
+		`{"a"::"b"}`:                   `line 1, column 6: :"b" has a colon that`,
+		`{"a"::5}`:                     `line 1, column 6: :5 has a colon that`,
+		`{"a": :"b"}`:                  `line 1, column 7: :"b" has a colon that`,
 		"{a: b c: d}":                  "line 1, column 5: b c: d has a colon that",
 		"{a: b:}":                      "line 1, column 5: b: has a colon that",
 		`{"a": "b", "c"}`:              `line 1, column 12: c: there is no colon, and no value`,
@@ -99,7 +101,7 @@ func TestParseRefuses(t *testing.T) {
 		// names and values that are too long to be told
 		strings.Repeat("k", 65) + ": 1":                 "line 1, column 1: " + strings.Repeat("k", 65) + ": a field's name has 65 bytes, at most 64",
 		"a: &" + strings.Repeat("x", 1<<20):             "an anchor (&) is not allowed",
-		"a: :" + strings.Repeat("é", 1<<20):             "é…é",
+		"{a: é: " + strings.Repeat("é", 1<<20):          "é…é",
 		"{" + strings.Repeat(`"a": {}, `, 1) + "\"\x00": "line 1",
 	} {
 		_, err := strictyaml.Parse(text)
@@ -117,6 +119,10 @@ func TestParseTakes(t *testing.T) {
 		"a:\tx\t# c":                            "x",
 		"a: \"x\ty\"":                           "x\ty",
 		`a: ":b"`:                               ":b",
+		"a: ::1":                                "::1",
+		"a:\n  ::1":                             "::1",
+		"{a:\n:path}":                           ":path",
+		"{a: :path}":                            ":path",
 		"a: b:c":                                "b:c",
 		`a: C:\users\xyz`:                       `C:\users\xyz`,
 		`a: 'C:\users'`:                         `C:\users`,
@@ -176,7 +182,10 @@ func TestSize(t *testing.T) {
 		fill("- a:\n"):                        "are left empty",
 		"[" + fill("{a: }, ") + "]":           "are left empty",
 		strings.Repeat("]", size) + "[":       "] closes nothing",
-		"a: \"" + fill("x\t") + "\"":          "line 1, column 1: more than 64 tabs in a line",
+		"a: \"" + fill("x\t") + "\"":          "line 1, column 1: more than 100 tabs in a line",
+		"a: " + fill("<"):                     "line 1, column 1: more than 100 < in a row",
+		"a: |\n" + fill("\n"):                 "line 102, column 1: more than 100 empty lines in a row",
+		"a: |\n" + fill("\r "):                "empty lines in a row",
 		fill("---\na\n"):                      "a second document",
 		fill("k") + ": [" + fill("x, ") + "]": "a field's name has",
 		strings.Repeat("- ", 33):              "nested more than 32 deep",
