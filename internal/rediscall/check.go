@@ -3,6 +3,7 @@ package rediscall
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -15,11 +16,14 @@ import (
 // keys that a redis.Ring moves.
 func Check(pkg string, client Client, namespace, moved string) error {
 	_, isRing := client.(*redis.Ring)
-	switch {
-	case client == nil:
+	_, isPipeline := client.(*redis.Pipeline)
+	switch v := reflect.ValueOf(client); {
+	case client == nil, v.Kind() == reflect.Pointer && v.IsNil():
 		return fmt.Errorf("%w: %s.New: the client is nil", storage.ErrMisconfigured, pkg)
 	case isRing:
 		return fmt.Errorf("%w: %s.New: a redis.Ring moves keys when a server goes down, and %s: use a cluster, or Sentinel", storage.ErrMisconfigured, pkg, moved)
+	case isPipeline:
+		return fmt.Errorf("%w: %s.New: a pipeline sends nothing before Exec: give the client itself, or its AutoPipeline", storage.ErrMisconfigured, pkg)
 	case namespace == "" || strings.ContainsAny(namespace, "{}"):
 		return fmt.Errorf("%w: %s.WithNamespace: %q is empty or has a brace", storage.ErrMisconfigured, pkg, namespace)
 	}

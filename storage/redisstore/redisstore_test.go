@@ -184,6 +184,8 @@ func TestNewRefuses(t *testing.T) {
 	for says, make := range map[string]func() (*redisstore.Store, error){
 		"the client is nil":          func() (*redisstore.Store, error) { return redisstore.New(nil) },
 		"WithTimeout: 0s":            func() (*redisstore.Store, error) { return redisstore.New(client, redisstore.WithTimeout(0)) },
+		"New: the client is nil":     func() (*redisstore.Store, error) { return redisstore.New((*redis.Client)(nil)) },
+		"a pipeline sends nothing":   func() (*redisstore.Store, error) { return redisstore.New(client.Pipeline().(*redis.Pipeline)) },
 		"a redis.Ring moves keys":    func() (*redisstore.Store, error) { return redisstore.New(redis.NewRing(&redis.RingOptions{})) },
 		`WithNamespace: "" is empty`: func() (*redisstore.Store, error) { return redisstore.New(client, redisstore.WithNamespace("")) },
 		`WithNamespace: "a{" is`:     func() (*redisstore.Store, error) { return redisstore.New(client, redisstore.WithNamespace("a{")) },
