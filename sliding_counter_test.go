@@ -172,7 +172,7 @@ func TestSlidingCounterGivesBack(t *testing.T) {
 			require.Equal(t, test.left, d.Remaining, "case %d", i)
 		}
 		p := counterPolicy(t, store, "unused", ratelimit.Per(10, 10*s))
-		require.NoError(t, p.Use(t.Context(), "a", -3))
+		require.NoError(t, p.Use(t.Context(), "a", -3, ratelimit.At(limitertest.Start)))
 		d, err := p.Check(t.Context(), "a", 0)
 		require.NoError(t, err)
 		require.EqualValues(t, 10, d.Remaining)
