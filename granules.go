@@ -26,7 +26,7 @@ const (
 	wordNewest = iota // start of the newest granule, µs; the frame relies on it
 	wordUsed          // units used since the state began
 	wordGone          // those of them that no longer count
-	wordHead          // only with a log: the index of its first word
+	wordHead          // only with a log: the index of its first word; negative if the newest granule is empty
 	wordLog           // from here on the entries, one for each older granule, the oldest first
 )
 
@@ -82,13 +82,15 @@ func (g *granules) Use(s storage.State, c *storage.Cell, at, n int64) storage.St
 		s[wordGone] = 0
 		n = min(n, storage.MaxNumber-s[wordUsed])
 	}
-	if s[wordNewest] < start && n > 0 { // the newest granule becomes the last of the log
+	switch {
+	case n == 0: // it is full
+	case newestIsEmpty(s):
+		s[wordNewest], s[wordHead] = start, -s[wordHead]
+	case s[wordNewest] < start: // the newest granule becomes the last of the log
 		if len(s) == wordHead {
 			s = append(s, wordLog)
 		}
-		if !newestIsEmpty(s) {
-			s = append(s, s[wordNewest], s[wordUsed])
-		}
+		s = append(s, s[wordNewest], s[wordUsed])
 		s[wordNewest] = start
 	}
 	s[wordUsed] += n
@@ -100,14 +102,13 @@ func logOf(s storage.State) []int64 {
 	if len(s) <= wordHead {
 		return nil
 	}
-	return s[s[wordHead]:]
+	return s[max(s[wordHead], -s[wordHead]):]
 }
 
 // newestIsEmpty tells whether all units of the newest granule were given back, but not
-// those of the log before it.
+// those of the log before it. The granule stays, as time does not go back.
 func newestIsEmpty(s storage.State) bool {
-	log := logOf(s)
-	return len(log) > 0 && log[len(log)-entryWords+entryUsed] == s[wordUsed]
+	return len(s) > wordHead && s[wordHead] < 0
 }
 
 // find is where in the log the first entry begins of which a word is at least so
@@ -138,12 +139,19 @@ func dropExpired(s storage.State, until int64) storage.State {
 	case len(log) == 0:
 		return s[:wordHead]
 	case gap < len(log):
-		s[wordHead] = int64(len(s) - len(log))
+		setHead(s, int64(len(s)-len(log)))
 		return s
 	default:
-		s[wordHead] = wordLog
+		setHead(s, wordLog)
 		return append(s[:wordLog], log...)
 	}
+}
+
+func setHead(s storage.State, head int64) {
+	if newestIsEmpty(s) {
+		head = -head
+	}
+	s[wordHead] = head
 }
 
 // lower makes the units up to the end of each granule n less, from one of the log on.
@@ -169,9 +177,12 @@ func giveBack(s storage.State, given, n int64) storage.State {
 		units = log[i+entryUsed] - before
 	}
 	lower(s, i, min(n, units))
-	if n >= units && i < len(log) { // it is empty; the newest stays, as time does not go back
-		at := len(s) - len(log) + i
+	switch at := len(s) - len(log) + i; {
+	case n < units:
+	case i < len(log):
 		s = slices.Delete(s, at, at+entryWords)
+	case len(log) > 0 && !newestIsEmpty(s):
+		s[wordHead] = -s[wordHead]
 	}
 	if len(logOf(s)) == 0 {
 		s = s[:min(len(s), wordHead)]
