@@ -97,7 +97,6 @@ var luaFaults = []struct{ from, to string }{
 	{"return n * ((window - rest) / rate) + (n * rest - part) / rate, part", "return n * ((window - rest) / rate), part"},
 	{"math.min((sums[key] or 0) + cells[i].requested", "math.min(cells[i].requested"},
 	{"cells[i].s -- as the first found it", "states[key]"},
-	{"lacks == left + 1 and not sums then", "lacks == left + 1 then"},
 	{"and s.newest < start + lasts then -- else", "then -- else"},
 	{"(keep > 0 or s.empty) and s.oldest", "keep > 0 and s.oldest"},
 	{"s.empty, s.write = true, s.write ~= 'used' and s.write or 'all'", "s.write = s.write ~= 'used' and s.write or 'all'"},
