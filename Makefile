@@ -30,7 +30,7 @@ modules: ## Lint and tests of benchmarks and storage/dynamostore, modules of the
 
 .PHONY: race
 race: ## Every test, the examples' too, with the race detector
-	RATELIMIT_TWIN_CALLS=$(TWIN_RACE_CALLS) $(GO) test -race -timeout 20m ./...
+	RATELIMIT_TWIN_CALLS=$(TWIN_RACE_CALLS) $(GO) test -race -timeout 40m ./...
 
 .PHONY: lint
 lint: ## gofmt, go vet and staticcheck

@@ -19,7 +19,7 @@
 //     granted, and at most what failed with ErrIndeterminate besides.
 //   - Context: with a context that has ended nothing is done, and the error says
 //     why.
-//   - Borrowed: the call, its slices and the bytes of its strings are overwritten
+//   - Borrowed: the call, its slices and the bytes of its prefixes are overwritten
 //     as soon as it returns, and the counters stay.
 //   - Concurrent: 16 goroutines are granted the limit, to the unit.
 //
@@ -69,7 +69,7 @@ var promises = []promise{
 	{"Forget", "the counters of the given keys become unused; other counters stay.", testForget},
 	{"Failure", "a call that failed with ErrUnavailable or ErrMisconfigured changed nothing; one that may have been executed fails with ErrIndeterminate.", testFailure},
 	{"Context", "a context that has ended fails the call before anything is sent, with an error that wraps the context's.", testContext},
-	{"Borrowed", "the call, its slices and the bytes of its strings belong to the caller again when Run or Forget returns. What is kept must be copied.", testBorrowed},
+	{"Borrowed", "the call, its slices and the bytes of its prefixes belong to the caller again when Run or Forget returns. What is kept must be copied.", testBorrowed},
 	{"Concurrent", "all methods may be called from any number of goroutines.", testConcurrent},
 }
 
