@@ -74,6 +74,7 @@ func (g *granules) Use(s storage.State, c *storage.Cell, at, n int64) storage.St
 	case len(s) == 0 || s[wordUsed] == s[wordGone] || s[wordNewest]+lasts <= at: // nothing counts any more
 		return append(s[:0], start, n, 0)
 	}
+	empty := newestIsEmpty(s)
 	if log := logOf(s); len(log) > 0 && log[entryStart]+lasts <= at {
 		s = dropExpired(s, at-lasts)
 	}
@@ -84,8 +85,11 @@ func (g *granules) Use(s storage.State, c *storage.Cell, at, n int64) storage.St
 	}
 	switch {
 	case n == 0: // it is full
-	case newestIsEmpty(s):
-		s[wordNewest], s[wordHead] = start, -s[wordHead]
+	case empty: // it moves on
+		s[wordNewest] = start
+		if len(s) > wordHead {
+			s[wordHead] = -s[wordHead]
+		}
 	case s[wordNewest] < start: // the newest granule becomes the last of the log
 		if len(s) == wordHead {
 			s = append(s, wordLog)
