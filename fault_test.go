@@ -62,7 +62,9 @@ var luaFaults = []struct{ from, to string }{
 	{"s.part = s.part .. bytes(s.newest) .. bytes(s.used)", ""},
 	{"if s.size then\n      s.size = s.size + 1", "if false then\n      s.size = s.size + 1"},
 	{"s.write == 'all' and 'both' or s.write or 'next'", "s.write or 'next'"},
-	{"if write ~= 'next' then", "if false then"},
+	{"head = head .. bytes(s.gone) ..", "head = head .. string.sub(s.head, 15, 21) .."},
+	{"head .. bytes(s.gone) .. bytes(s.oldest)", "head .. bytes(s.gone) .. bytes(s.newest)"},
+	{"bytes(s.oldest) .. bytes(s.first)\n    end", "bytes(s.oldest) .. bytes(s.first + 1)\n    end"},
 	{"local LATE = 1", "local LATE = 0"},
 	{"local LATE = 0", "local LATE = 1"},
 

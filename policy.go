@@ -237,7 +237,7 @@ func (p *Policy) requests(key string, n int64, quotas []Quota) []RequestedQuota 
 }
 
 func (p *Policy) decide(ctx context.Context, op storage.Op, key string, n int64, allOrNothing bool, opts []CallOption) (d Decision, err error) {
-	quotas := p.quotas
+	quotas := p.quotas // which most policies have, and need not be asked for
 	if key == "" || p.source != nil {
 		if quotas, err = p.quotasOf(ctx, key); err != nil {
 			return Decision{}, err

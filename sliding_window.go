@@ -1,8 +1,6 @@
 package ratelimit
 
-import (
-	"github.com/granule-limits/ratelimit/storage"
-)
+import "github.com/granule-limits/ratelimit/storage"
 
 var slidingWindow = define(strategy{
 	name:     "sliding-window",

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/granule-limits/ratelimit/internal/teststore"
 	"github.com/granule-limits/ratelimit/storage"
 	"github.com/granule-limits/ratelimit/storage/memory"
@@ -39,6 +41,28 @@ func TestTwin(t *testing.T) {
 				calls += n
 			}
 		})
+	}
+}
+
+// Cells of one key are one counter also in one request, which limiters refuse and
+// other callers of a storage may make.
+func TestTwinOfOneKeyTwice(t *testing.T) {
+	redis := teststore.Redis(t)
+	for _, s := range strategies {
+		for _, op := range []storage.Op{storage.CheckAndUse, storage.Check} {
+			var c call
+			c.begin(op)
+			c.OwnClock, c.Now = false, 1_700_000_000_000_000
+			quotas := []Quota{PerMinute(10), PerHour(10)}
+			require.NoError(t, c.fill(s, []RequestedQuota{{Prefix: fmt.Sprint(s.name, op), Requested: 3, Quotas: quotas}}, nil))
+			c.cells[1] = c.cells[0]
+			c.cells[1].Limit, c.cells[1].Burst = 7, 7
+			inMemory, inRedis := cloneCall(&c.Call), cloneCall(&c.Call)
+			require.NoError(t, memory.New().Run(t.Context(), s.script, inMemory))
+			require.NoError(t, redis.Run(t.Context(), s.script, inRedis))
+			require.Equal(t, sprintCall(inRedis), sprintCall(inMemory), s.name)
+			require.EqualValues(t, 3, inMemory.Requests[0].Granted, s.name)
+		}
 	}
 }
 
@@ -103,7 +127,9 @@ func sprintCall(c *storage.Call) string {
 	for _, r := range c.Requests {
 		fmt.Fprintf(&b, "\n  requested %d all-or-nothing %t granted %d", r.Requested, r.AllOrNothing, r.Granted)
 		for _, cell := range r.Cells {
-			fmt.Fprintf(&b, "\n    %+v", cell)
+			counter := cell.Key.Counter.Value()
+			cell.Key = storage.Key{Prefix: cell.Key.Prefix} // without the handle, of which only an address is printed
+			fmt.Fprintf(&b, "\n    %+v %+v", counter, cell)
 		}
 	}
 	return b.String()

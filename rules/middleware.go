@@ -61,17 +61,11 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		refuse(w, r, http.StatusTooManyRequests, quotaExceeded, seconds(d))
 	case errors.Is(err, ratelimit.ErrInvalidRequest), errors.Is(err, ratelimit.ErrInvalidQuota):
 		refuse(w, r, http.StatusInternalServerError, "about:blank", 0)
-	case m.failOpen && storageFailed(err) && r.Context().Err() == nil:
+	case m.failOpen && r.Context().Err() == nil:
 		next.ServeHTTP(w, r)
 	default:
 		refuse(w, r, http.StatusServiceUnavailable, reducedCapacity, failureRetryAfter)
 	}
-}
-
-// storageFailed tells errors of a storage from those that decide nothing in a
-// request's favour, such as a limiter's own.
-func storageFailed(err error) bool {
-	return errors.Is(err, ratelimit.ErrUnavailable) || errors.Is(err, ratelimit.ErrIndeterminate) || errors.Is(err, ratelimit.ErrMisconfigured)
 }
 
 func (m *middleware) request(r *http.Request) Request {

@@ -31,7 +31,7 @@ type Strategy interface {
 func Step(s Strategy) func(c *storage.Call, states []*storage.State) (changed bool) {
 	f := frame{s}
 	return func(c *storage.Call, states []*storage.State) bool {
-		if len(c.Requests) == 1 && c.Op != storage.Use {
+		if len(c.Requests) == 1 && c.Op != storage.Use && (len(states) == 1 || !anyShared(states)) {
 			return f.one(c, states)
 		}
 		return f.many(c, states)
@@ -40,8 +40,8 @@ func Step(s Strategy) func(c *storage.Call, states []*storage.State) (changed bo
 
 type frame struct{ Strategy }
 
-// one is many for the commonest call: one request, which is checked. Each of its
-// cells has a counter of its own, so how many units count is known after the use.
+// one is many for the commonest call: one request, which is checked, and each of whose
+// cells has a counter of its own. So how many units count is known after the use.
 func (f *frame) one(c *storage.Call, states []*storage.State) (changed bool) {
 	r := &c.Requests[0]
 	granted := r.Requested

@@ -91,7 +91,7 @@ func checkEviction(info string) error {
 	return fmt.Errorf("%w: maxmemory-policy is %s: a server short of memory throws counters away, and what they count starts again at nothing; set it to noeviction", storage.ErrMisconfigured, policy)
 }
 
-// checkPermissions runs the probe. On a cluster the key may be another server's:
+// checkPermissions runs the probe, by its text and by its digest. On a cluster the key may be another server's:
 // then this one has said nothing about permissions, nor has it refused.
 func (s *Store) checkPermissions(b *rediscall.Bound, on *Store) error {
 	for _, how := range [][2]string{{"eval", probe}, {"evalsha", digestOf(probe)}} {

@@ -36,6 +36,7 @@ func outcomeOf(err error, t *ticket) outcome {
 	return o
 }
 
+// outcomeByError does not know whether what may have been sent was.
 func outcomeByError(err error) outcome {
 	var dial *net.OpError
 	var number *strconv.NumError
