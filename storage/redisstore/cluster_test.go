@@ -139,6 +139,65 @@ func TestClusterPromise(t *testing.T) {
 	}
 }
 
+// A token bucket that is given back units loses what it was refilled meanwhile, so the
+// parts of a call that would be given back are not asked for them: the bucket that is
+// short is asked first. Each call comes a ms after the one before, whoever makes it.
+func TestClusterSaturated(t *testing.T) {
+	cluster := redistest.StartCluster(t, 0)
+	perSecond := func(n int64, prefix string) ratelimit.Quota {
+		return ratelimit.Quota{Limit: n, Window: time.Second, PrefixOverride: prefix}
+	}
+	for name, s := range map[string]struct {
+		own, all int64
+		requests int
+		opts     []ratelimit.CallOption
+	}{
+		"all short":         {own: 1500, all: 1000, requests: 1},
+		"own short":         {own: 1000, all: 5000, requests: 1},
+		"both short":        {own: 1000, all: 1000, requests: 1},
+		"of two requests":   {own: 1500, all: 1000, requests: 2},
+		"of them, together": {own: 5000, all: 1000, requests: 2, opts: []ratelimit.CallOption{ratelimit.Together()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const callers, calls = 33, 100
+			var clock, granted atomic.Int64
+			var wg sync.WaitGroup
+			for range 3 {
+				store, err := redisstore.New(cluster.Client(t), redisstore.WithTimeout(10*time.Second))
+				require.NoError(t, err)
+				limiter := ratelimit.NewTokenBucket(store)
+				for range callers / 3 {
+					wg.Go(func() {
+						for i := range calls {
+							var requests []ratelimit.RequestedQuota
+							for r := range s.requests {
+								requests = append(requests, ratelimit.RequestedQuota{
+									Prefix: fmt.Sprint(name, r), Requested: int64(1 + i%10),
+									Quotas: []ratelimit.Quota{perSecond(s.own, ""), perSecond(s.all, name)},
+								})
+							}
+							at := limitertest.Start.Add(time.Duration(clock.Add(1)) * time.Millisecond)
+							grants, err := limiter.CheckAndUseQuotas(t.Context(), requests, append(s.opts, ratelimit.At(at))...)
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							for _, g := range grants {
+								granted.Add(g.Granted)
+							}
+						}
+					})
+				}
+			}
+			wg.Wait()
+			most := min(s.all, s.own) * (1000 + callers*calls) / 1000
+			t.Logf("granted %d of %d", granted.Load(), most)
+			require.LessOrEqual(t, granted.Load(), most, "over-granted")
+			require.GreaterOrEqual(t, granted.Load(), most*95/100, "under-granted")
+		})
+	}
+}
+
 // Reset works over slots; and a client that is not known to be a cluster's is
 // found out by the first answer.
 func TestClusterReset(t *testing.T) {

@@ -3,6 +3,8 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"math"
+	"slices"
 	"sync"
 
 	"github.com/granule-limits/ratelimit/internal/rediscall"
@@ -12,10 +14,10 @@ import (
 // A script covers one slot of a cluster, and all counters of a prefix lie in one
 // slot. A call over several prefixes is made in parts, one for each prefix:
 //
-//  1. Take from each part what its quotas give. Parts are taken at the same time,
-//     but for those that link requests: where one request's grant decides another
-//     part's, the order matters. These come after the others, one by one, and are
-//     asked only for what is left of each request.
+//  1. Take from each part what its quotas give. A part that refused lately comes first,
+//     then the others at the same time, but for those that link requests: where one
+//     request's grant decides another part's, the order matters. These come last, one
+//     by one. Later parts are asked only for what is left of each request.
 //  2. A request is granted the least that its parts gave. Give back the rest.
 //
 // Until that is done others may be refused what is given back a moment later.
@@ -41,7 +43,7 @@ func (s *Store) split(c *storage.Call) []*part {
 		for _, cell := range c.Requests[i].Cells {
 			p := byPrefix[cell.Key.Prefix]
 			if p == nil {
-				p = &part{call: storage.Call{Op: c.Op, OwnClock: c.OwnClock, Now: c.Now}}
+				p = &part{call: storage.Call{Op: c.Op, OwnClock: c.OwnClock, Now: c.Now, Together: c.Together}}
 				parts, byPrefix[cell.Key.Prefix] = append(parts, p), p
 			}
 			if p.add(i, &c.Requests[i], cell) {
@@ -96,49 +98,139 @@ func (s *Store) runParts(b *rediscall.Bound, script *storage.Script, c *storage.
 // take runs the parts, and leaves in each request of the call the least that it
 // was given.
 func (s *Store) take(b *rediscall.Bound, script *storage.Script, c *storage.Call, parts []*part) error {
-	errs := make([]error, len(parts))
-	var wg sync.WaitGroup
-	for i, p := range parts {
-		if p.links {
-			continue
-		}
-		wg.Go(func() { errs[i] = s.runOne(b, script, &p.call, p.keys) })
-	}
-	wg.Wait()
-	for i, p := range parts {
-		if errs[i] == nil && !p.links {
-			p.given(c)
-		}
-	}
-	if err := join(errs...); err != nil {
-		return err
-	}
+	var before, apart, after [][]*part
+	first := s.first(c, parts)
 	for _, p := range parts {
-		if !p.links {
-			continue
+		switch {
+		case p == first:
+			before = [][]*part{{p}}
+		case p.links:
+			after = append(after, []*part{p})
+		case apart == nil:
+			apart = [][]*part{{p}}
+		default:
+			apart[0] = append(apart[0], p)
 		}
-		for k, i := range p.of {
-			r := &c.Requests[i]
-			p.call.Requests[k].Requested = r.Granted
-			if r.AllOrNothing && r.Granted < r.Requested {
-				p.call.Requests[k].Requested = 0
-			}
-		}
-		if err := s.runOne(b, script, &p.call, p.keys); err != nil {
+	}
+	for _, stage := range slices.Concat(before, apart, after) {
+		if err := s.takeParts(b, script, c, stage); err != nil {
 			return err
 		}
-		p.given(c)
 	}
 	return nil
 }
 
-// given puts into the call what a part gave.
+// first is the part to ask first: of those that refused lately the one that is refilled
+// slowest, or nil. The order is the same in all processes: if two took in different orders,
+// each would have to give back what the other's part refused. A part that links requests
+// has to wait for the others.
+func (s *Store) first(c *storage.Call, parts []*part) (first *part) {
+	if c.Op != storage.CheckAndUse {
+		return nil
+	}
+	for _, p := range parts {
+		if !p.links && s.refusals.lately(p.prefix()) && (first == nil || p.rate() < first.rate()) {
+			first = p
+		}
+	}
+	return first
+}
+
+// rate is what the slowest quota of a part admits, in units a µs.
+func (p *part) rate() float64 {
+	slowest := math.Inf(1)
+	for _, cell := range p.cells {
+		slowest = min(slowest, float64(cell.Limit)/float64(cell.Window))
+	}
+	return slowest
+}
+
+// takeParts runs parts at the same time, each for what the parts before left.
+func (s *Store) takeParts(b *rediscall.Bound, script *storage.Script, c *storage.Call, parts []*part) error {
+	for _, p := range parts {
+		p.ask(c)
+	}
+	errs := make([]error, len(parts))
+	var wg sync.WaitGroup
+	for i, p := range parts {
+		wg.Go(func() { errs[i] = s.runOne(b, script, &p.call, p.keys) })
+	}
+	wg.Wait()
+	for i, p := range parts {
+		if errs[i] == nil {
+			if refused, gave := p.said(); c.Op != storage.Use && (refused || gave) {
+				s.refusals.note(p.prefix(), refused)
+			}
+			p.given(c)
+		}
+	}
+	return join(errs...)
+}
+
+// ask asks a part for what is left of each request, and only asks where nothing will be
+// granted any more. Of an only request it then asks at once when all of it would be there.
+func (p *part) ask(c *storage.Call) {
+	if c.Op == storage.Use {
+		return
+	}
+	left := int64(0)
+	for k, i := range p.of {
+		r, own := &c.Requests[i], &p.call.Requests[k]
+		own.Requested = r.Granted
+		if r.AllOrNothing && r.Granted < r.Requested {
+			own.Requested = 0
+		}
+		left = max(left, own.Requested)
+	}
+	if left == 0 || c.Together && !granted(c) {
+		p.call.Op = storage.Check
+		if len(p.of) == 1 {
+			p.call.Requests[0].Requested = c.Requests[p.of[0]].Requested
+		}
+	}
+}
+
+// granted tells whether all requests of a call are, as yet, in full.
+func granted(c *storage.Call) bool {
+	for i := range c.Requests {
+		if r := &c.Requests[i]; r.Granted < r.Requested {
+			return false
+		}
+	}
+	return true
+}
+
+// said tells whether a part refused something, and whether it gave something.
+func (p *part) said() (refused, gave bool) {
+	for k := range p.call.Requests {
+		r := &p.call.Requests[k]
+		refused, gave = refused || r.Granted < r.Requested, gave || r.Granted > 0
+	}
+	return refused, gave
+}
+
+func (p *part) prefix() string { return p.cells[0].Key.Prefix }
+
+// given puts into the call what a part gave, or, together, what it had.
 func (p *part) given(c *storage.Call) {
 	p.ran = true
-	for k, i := range p.of {
-		c.Requests[i].Granted = min(c.Requests[i].Granted, p.call.Requests[k].Granted)
-	}
 	p.look()
+	if c.Op == storage.Use {
+		return
+	}
+	left := p.left
+	for k, i := range p.of {
+		own := &p.call.Requests[k]
+		gave := own.Granted
+		if c.Together {
+			gave = min(own.Requested, slices.Min(left[:len(own.Cells)]))
+			left = left[len(own.Cells):]
+		}
+		c.Requests[i].Granted = min(c.Requests[i].Granted, gave)
+		if c.Op == storage.CheckAndUse && p.call.Op == storage.Check {
+			own.Granted = 0 // there is nothing to give back
+		}
+	}
 }
 
 // look notes what each cell had left when it was asked: what it has now, and what
@@ -164,17 +256,10 @@ func decide(c *storage.Call) {
 	if c.Op == storage.Use {
 		return
 	}
-	all := true
+	none := c.Together && !granted(c)
 	for i := range c.Requests {
-		r := &c.Requests[i]
-		if r.AllOrNothing && r.Granted < r.Requested {
+		if r := &c.Requests[i]; none || r.AllOrNothing && r.Granted < r.Requested {
 			r.Granted = 0
-		}
-		all = all && r.Granted == r.Requested
-	}
-	if c.Together && !all {
-		for i := range c.Requests {
-			c.Requests[i].Granted = 0
 		}
 	}
 }

@@ -48,6 +48,7 @@ type Store struct {
 	timedOut  error
 	hashes    sync.Map    // *storage.Script to the SHA-1 of its Lua
 	clustered atomic.Bool // prefixes lie in different slots
+	refusals  refusals
 }
 
 var _ storage.Storage = (*Store)(nil)
