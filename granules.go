@@ -101,6 +101,26 @@ func (g *granules) Use(s storage.State, c *storage.Cell, at, n int64) storage.St
 	return s
 }
 
+func (*granules) Valid(s storage.State, c *storage.Cell) bool {
+	if len(s) < wordHead || s[wordNewest]%c.Granularity != 0 {
+		return false
+	}
+	if len(s) > wordHead {
+		head, end := max(s[wordHead], -s[wordHead]), int64(len(s))
+		if head < wordLog || head > end || (end-head)%entryWords != 0 {
+			return false
+		}
+	}
+	start, used := int64(-1), s[wordGone]
+	for log := logOf(s); len(log) > 0; log = log[entryWords:] { // both rise
+		if log[entryStart] <= start || log[entryUsed] < used || log[entryStart]%c.Granularity != 0 {
+			return false
+		}
+		start, used = log[entryStart], log[entryUsed]
+	}
+	return start < s[wordNewest] && used <= s[wordUsed] && s[wordNewest] <= storage.MaxTime && s[wordUsed] <= storage.MaxNumber && s[wordGone] >= 0
+}
+
 // logOf is the part of a state that is its log.
 func logOf(s storage.State) []int64 {
 	if len(s) <= wordHead {

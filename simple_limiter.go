@@ -1,6 +1,11 @@
 package ratelimit
 
-import "github.com/granule-limits/ratelimit/storage"
+import (
+	"slices"
+
+	"github.com/granule-limits/ratelimit/internal/frame"
+	"github.com/granule-limits/ratelimit/storage"
+)
 
 var simple = define(strategy{
 	name:     "simple",
@@ -48,4 +53,8 @@ func (*fixedWindow) Use(s storage.State, c *storage.Cell, at, n int64) storage.S
 		s = append(s[:0], start, n)
 	}
 	return s
+}
+
+func (*fixedWindow) Valid(s storage.State, c *storage.Cell) bool {
+	return len(s) == 2 && !slices.ContainsFunc(s, frame.OutOfRange) && s[simpleNewest]%c.Window == 0
 }

@@ -2,7 +2,9 @@ package ratelimit
 
 import (
 	"math/bits"
+	"slices"
 
+	"github.com/granule-limits/ratelimit/internal/frame"
 	"github.com/granule-limits/ratelimit/storage"
 )
 
@@ -112,4 +114,8 @@ func counterGiveBack(s storage.State, c *storage.Cell, start, n int64) storage.S
 		s[counterPrevious] = max(0, s[counterPrevious]-n)
 	}
 	return s
+}
+
+func (*counter) Valid(s storage.State, c *storage.Cell) bool {
+	return len(s) == 3 && !slices.ContainsFunc(s, frame.OutOfRange) && s[counterNewest]%c.Window == 0
 }

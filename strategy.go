@@ -47,7 +47,7 @@ func define(s strategy) *strategy {
 		}
 		lua.Write(text)
 	}
-	s.script = &storage.Script{Name: s.name, Lua: lua.String(), Step: frame.Step(s.Strategy)}
+	s.script = &storage.Script{Name: s.name, Lua: lua.String(), Step: frame.Step(s.Strategy), Valid: frame.Valid(s.Strategy)}
 	strategies = append(strategies, &s)
 	return &s
 }

@@ -2,7 +2,9 @@ package ratelimit
 
 import (
 	"fmt"
+	"slices"
 
+	"github.com/granule-limits/ratelimit/internal/frame"
 	"github.com/granule-limits/ratelimit/storage"
 )
 
@@ -77,8 +79,10 @@ func (r refill) missing(whole, part int64) int64 {
 		w, p := r.of(n)
 		return w > whole || w == whole && p >= part
 	}
-	pace := float64(r.whole) + float64(r.part)/float64(r.rate)
-	n := min(int64(float64(whole)/pace), r.most())
+	n, pace := r.most(), float64(r.whole)+float64(r.part)/float64(r.rate)
+	if units := float64(whole) / pace; units < float64(n) {
+		n = int64(units)
+	}
 	for n > 0 && takes(n-1) {
 		n--
 	}
@@ -159,6 +163,10 @@ func bucketGiveBack(s storage.State, r refill, whole, part, at, n int64) storage
 		whole, part = newest, 0
 	}
 	return append(s[:0], newest, whole, part, r.rate)
+}
+
+func (*bucket) Valid(s storage.State, _ *storage.Cell) bool {
+	return len(s) == 4 && !slices.ContainsFunc(s, frame.OutOfRange) && s[bucketNewest] <= min(s[bucketFull], storage.MaxTime) && s[bucketPart] < s[bucketRate]
 }
 
 func validateBucket(q Quota) error {

@@ -85,6 +85,10 @@ type Script struct {
 	// and has to be kept. It may be run again on the same call, for a storage that
 	// tries again.
 	Step func(c *Call, states []*State) (changed bool)
+	// Valid tells whether a Step may have left a state for a cell. Step trusts the states that it is
+	// given: a storage that loads them from where others could write to asks this first,
+	// and fails a call on a state that is not valid with ErrMisconfigured.
+	Valid func(s State, c *Cell) bool
 }
 
 // A State is all that a strategy keeps for one counter: a few words, or none if

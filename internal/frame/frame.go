@@ -25,6 +25,8 @@ type Strategy interface {
 	// returns the new state. A negative n gives back units recorded at that time,
 	// which may be before the newest use, and never more than are there.
 	Use(s storage.State, c *storage.Cell, at, n int64) storage.State
+	// Valid is storage.Script's, for a state that has words.
+	Valid(s storage.State, c *storage.Cell) bool
 }
 
 // Step is the Step of a strategy's storage.Script.
@@ -37,6 +39,14 @@ func Step(s Strategy) func(c *storage.Call, states []*storage.State) (changed bo
 		return f.many(c, states)
 	}
 }
+
+// Valid is the Valid of a strategy's storage.Script.
+func Valid(s Strategy) func(state storage.State, c *storage.Cell) bool {
+	return func(state storage.State, c *storage.Cell) bool { return len(state) == 0 || s.Valid(state, c) }
+}
+
+// OutOfRange tells whether a word can be neither a number of units nor a time.
+func OutOfRange(n int64) bool { return n < 0 || n > storage.MaxNumber }
 
 type frame struct{ Strategy }
 

@@ -75,6 +75,9 @@ func Answer(err error) (isAnswer, passes bool) {
 	if !errors.As(err, &answer) {
 		return false, false
 	}
+	if strings.Contains(answer.Error(), "Script killed by user") { // which can be done only before it has written
+		return true, true
+	}
 	inScript := strings.HasPrefix(answer.Error(), "ERR Error running script")
 	return true, slices.ContainsFunc(passing, func(code string) bool {
 		return redis.HasErrorPrefix(answer, code) || inScript && strings.Contains(answer.Error(), ": -"+code+" ")

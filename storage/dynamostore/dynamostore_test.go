@@ -245,7 +245,7 @@ func TestTooLarge(t *testing.T) {
 	f, client := startFront(t)
 	store := open(t, client)
 	words := func(n int) *storage.Script {
-		return &storage.Script{Name: "large", Step: func(_ *storage.Call, states []*storage.State) bool {
+		return &storage.Script{Name: "large", Valid: func(storage.State, *storage.Cell) bool { return true }, Step: func(_ *storage.Call, states []*storage.State) bool {
 			*states[0] = make(storage.State, n)
 			return true
 		}}

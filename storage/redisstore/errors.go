@@ -58,6 +58,14 @@ func outcomeByError(err error) outcome {
 	return unknown
 }
 
+// of is the outcome for a call: what changes nothing charges nothing.
+func (o outcome) of(op storage.Op) outcome {
+	if o == unknown && op == storage.Check {
+		return unsent
+	}
+	return o
+}
+
 // A joined is the errors of several commands of one call. It is of one class, the
 // worst, or nobody could tell what it says of the charge, and wraps no other.
 type joined struct {

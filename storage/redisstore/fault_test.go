@@ -168,6 +168,7 @@ func TestAnswers(t *testing.T) {
 		"-NOREPLICAS Not enough good replicas to write." + tail + "\r\n":           {ratelimit.ErrUnavailable, true},
 		"-MISCONF Errors writing to the AOF file\r\n":                              {ratelimit.ErrUnavailable, true},
 		"-ERR max number of clients reached\r\n":                                   {ratelimit.ErrUnavailable, true},
+		"-ERR Script killed by user with SCRIPT KILL." + tail + "\r\n":             {ratelimit.ErrUnavailable, true},
 		"-ERR Error running script (call to f_0123): @user_script:7: @user_script: 7: -OOM command not allowed when used memory > 'maxmemory'.\r\n": {ratelimit.ErrUnavailable, true},
 		"-ERR Error running script (call to f_0123): @user_script:7: @user_script: 7: -WRONGTYPE Operation against a key\r\n":                       {ratelimit.ErrMisconfigured, false},
 		"-WRONGTYPE Operation against a key holding the wrong kind of value" + tail + "\r\n":                                                        {ratelimit.ErrMisconfigured, false},

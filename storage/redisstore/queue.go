@@ -27,7 +27,7 @@ var ErrQueued = errors.New("redisstore: queued: call again after Exec for the an
 //	grants, err := limiter.CheckAndUseQuotas(ctx, requests)
 //
 // Several calls are queued, and answered, in the same order. When all are answered
-// the queue can be used again. Their errors are those of a Store: Exec's own error
+// the queue can be used again. A Discard takes them out of the queue, too. Their errors are those of a Store: Exec's own error
 // need not be looked at for them.
 //
 // The script itself is sent each time, because a pipeline cannot mend a NOSCRIPT.
@@ -49,6 +49,7 @@ func (q *Queue) Run(ctx context.Context, script *storage.Script, c *storage.Call
 	if err := q.store.check(ctx); err != nil {
 		return err
 	}
+	q.dropDiscarded()
 	cmd := newCommand(ctx, eval, &script.Lua, q.store.keys(c), c)
 	if len(q.calls) == 0 || !q.calls[0].executed() {
 		q.calls = append(q.calls, cmd)
@@ -61,9 +62,20 @@ func (q *Queue) Run(ctx context.Context, script *storage.Script, c *storage.Call
 	}
 	q.calls = q.calls[1:]
 	if err := done.Err(); err != nil {
-		return failure(outcomeOf(err, &done.ticket), err)
+		return failure(outcomeOf(err, &done.ticket).of(c.Op), err)
 	}
 	return decode(done.Val(), c)
+}
+
+// dropDiscarded drops the calls that will not be executed any more, as a Discard took
+// them out of the pipeline.
+func (q *Queue) dropDiscarded() {
+	switch executed := slices.IndexFunc(q.calls, (*command).executed); {
+	case executed > 0:
+		q.calls = q.calls[executed:]
+	case executed < 0 && q.pipe.Len() == 0:
+		q.calls = nil
+	}
 }
 
 // Forget is not for pipelines: use the Store.

@@ -89,6 +89,12 @@ func TestQueueFailures(t *testing.T) {
 	pipe := client.Pipeline()
 	proxy.Set(redistest.SwallowReplies)
 	require.ErrorIs(t, queued(pipe, exec(pipe)), ratelimit.ErrIndeterminate)
+	check := ratelimit.NewSlidingWindow(store.Queue(pipe))
+	_, _, err := check.CheckWithinQuotas(t.Context(), request)
+	require.ErrorIs(t, err, redisstore.ErrQueued)
+	exec(pipe)()
+	_, _, err = check.CheckWithinQuotas(t.Context(), request)
+	require.ErrorIs(t, err, ratelimit.ErrUnavailable, "a check charges nothing, whatever became of it")
 	proxy.Set(redistest.Refuse)
 	require.NoError(t, client.Close())
 	gone := redis.NewClient(&redis.Options{Addr: proxy.Addr, DialerRetries: 1})
@@ -99,7 +105,7 @@ func TestQueueFailures(t *testing.T) {
 
 	// A transaction whose watched key has changed was not executed.
 	direct := server.Client(t)
-	err := direct.Watch(t.Context(), func(tx *redis.Tx) error {
+	err = direct.Watch(t.Context(), func(tx *redis.Tx) error {
 		require.NoError(t, server.Client(t).Set(t.Context(), "watched", "changed", 0).Err())
 		pipe := tx.TxPipeline()
 		require.ErrorIs(t, queued(pipe, exec(pipe)), ratelimit.ErrUnavailable)
@@ -119,4 +125,27 @@ func TestQueueFailures(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 7, grants[0].Remaining, "what was swallowed was charged once, what was refused never")
 	require.ErrorIs(t, limiter.Reset(t.Context(), request), ratelimit.ErrMisconfigured)
+}
+
+// What a Discard took out of the pipeline is not waited for, whatever was queued after
+// it, and nothing is queued twice.
+func TestQueueDiscard(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	store := open(t, client)
+	pipe := client.TxPipeline()
+	limiter := ratelimit.NewSlidingWindow(store.Queue(pipe))
+	request := ask(1, ratelimit.PerHour(9))
+	for i, before := range []func(){func() {}, func() { pipe.Ping(t.Context()) }} {
+		_, err := limiter.CheckAndUseQuotas(t.Context(), ask(2, ratelimit.PerHour(9)))
+		require.ErrorIs(t, err, redisstore.ErrQueued)
+		pipe.Discard()
+		before()
+		_, err = limiter.CheckAndUseQuotas(t.Context(), request)
+		require.ErrorIs(t, err, redisstore.ErrQueued)
+		_, err = pipe.Exec(t.Context())
+		require.NoError(t, err)
+		grants, err := limiter.CheckAndUseQuotas(t.Context(), request)
+		require.NoError(t, err)
+		require.EqualValues(t, 8-i, grants[0].Remaining)
+	}
 }

@@ -125,15 +125,13 @@ func (s *Store) runOne(b *rediscall.Bound, script *storage.Script, c *storage.Ca
 	for attempt := 1; ; attempt++ {
 		cmd := newCommand(b, verb, text, keys, c)
 		o, err := s.send(b, cmd, &cmd.ticket)
+		o = o.of(c.Op)
 		if err == nil {
 			return decode(cmd.Val(), c)
 		}
 		if redis.HasErrorPrefix(err, "NOSCRIPT") && verb == evalsha {
 			verb, text = eval, &script.Lua // which also loads it, for the calls that follow
 			continue
-		}
-		if o == unknown && c.Op == storage.Check {
-			o = unsent // what changes nothing charges nothing
 		}
 		if o != unsent || attempt >= maxAttempts || !b.Sleep(time.Duration(attempt)*retryPause) {
 			return failure(o, err)

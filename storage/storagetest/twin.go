@@ -79,6 +79,14 @@ func (w *twin) Run(ctx context.Context, s *storage.Script, c *storage.Call) erro
 	if diff := difference(c, &want); diff != "" {
 		w.t.fail("this call:\n%s", w.story(diff))
 	}
+	for i := range c.Requests {
+		for j := range c.Requests[i].Cells {
+			cell := &c.Requests[i].Cells[j]
+			if state := *w.counters[cell.Key]; !s.Valid(state, cell) {
+				w.t.fail("this call:\n%s", w.story(fmt.Sprintf("Step left %d, which Valid says it can't", state)))
+			}
+		}
+	}
 	return nil
 }
 
