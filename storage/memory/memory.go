@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"math/bits"
 	"slices"
 	"sync"
 	"time"
@@ -149,8 +150,11 @@ type target struct {
 type work struct {
 	targets []target
 	states  []*storage.State // of the targets
-	shards  []*shard         // of the targets, each once
+	shards  shardSet         // of the targets
 }
+
+// A shardSet has a bit for each shard.
+type shardSet [shardCount / 64]uint64
 
 var works = sync.Pool{New: func() any { return new(work) }}
 
@@ -158,8 +162,8 @@ func (s *Store) runMany(script *storage.Script, c *storage.Call, now int64) (oth
 	w := works.Get().(*work)
 	defer works.Put(w)
 	s.aim(w, c)
-	w.lock()
-	defer w.unlock()
+	s.lock(&w.shards)
+	defer s.unlock(&w.shards)
 	for i := range w.targets {
 		t := &w.targets[i]
 		t.entry = t.shard.find(t.hash, &t.cell.Key)
@@ -194,7 +198,7 @@ func (t *target) settle(c *storage.Call, now int64, changed bool) {
 func (s *Store) aim(w *work, c *storage.Call) {
 	n := c.Cells()
 	w.targets, w.states = slices.Grow(w.targets[:0], n)[:n], slices.Grow(w.states[:0], n)[:n]
-	w.shards = w.shards[:0]
+	w.shards = shardSet{}
 	targets := w.targets
 	var t target
 	prefix := ""
@@ -204,31 +208,33 @@ func (s *Store) aim(w *work, c *storage.Call) {
 			if !same(prefix, t.cell.Key.Prefix) { // the quotas of a request have one
 				prefix = t.cell.Key.Prefix
 				t.hash = hashOf(s.seed, prefix)
-				t.shard = &s.shards[shardOf(t.hash)]
-				w.shards = append(w.shards, t.shard)
+				i := shardOf(t.hash)
+				t.shard = &s.shards[i]
+				w.shards[i/64] |= 1 << (i % 64)
 			}
 			targets[0] = t
 			targets = targets[1:]
 		}
-	}
-	if len(w.shards) > 1 { // in the order that all callers keep
-		slices.SortFunc(w.shards, func(a, b *shard) int { return a.index - b.index })
-		w.shards = slices.Compact(w.shards)
 	}
 }
 
 // same tells whether two strings are one, without reading them.
 func same(a, b string) bool { return len(a) == len(b) && unsafe.StringData(a) == unsafe.StringData(b) }
 
-func (w *work) lock() {
-	for _, sh := range w.shards {
-		sh.mu.Lock()
+// lock takes the locks in the order that all callers keep.
+func (s *Store) lock(set *shardSet) {
+	for i, bitmap := range set {
+		for ; bitmap != 0; bitmap &= bitmap - 1 {
+			s.shards[i*64+bits.TrailingZeros64(bitmap)].mu.Lock()
+		}
 	}
 }
 
-func (w *work) unlock() {
-	for _, sh := range w.shards {
-		sh.mu.Unlock()
+func (s *Store) unlock(set *shardSet) {
+	for i, bitmap := range set {
+		for ; bitmap != 0; bitmap &= bitmap - 1 {
+			s.shards[i*64+bits.TrailingZeros64(bitmap)].mu.Unlock()
+		}
 	}
 }
 
