@@ -110,7 +110,7 @@ func outcomeOf(reasons []types.CancellationReason) outcome {
 }
 
 // error is what a caller gets. With lost, a write of his may have taken effect.
-func (f *failure) error(ctx context.Context, attempts int, lost bool) error {
+func (s *Store) error(ctx context.Context, f *failure, attempts int, lost bool) error {
 	err := f.err
 	switch f.outcome {
 	case stale, busy:
@@ -118,8 +118,11 @@ func (f *failure) error(ctx context.Context, attempts int, lost bool) error {
 	case throttled:
 		err = fmt.Errorf("%w, in attempt %d: %w", ErrThrottled, attempts, err)
 	}
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-		err = fmt.Errorf("%w: %w", cause, err)
+	switch why := s.ended(ctx); {
+	case why != nil && err == ctx.Err():
+		err = why
+	case why != nil:
+		err = fmt.Errorf("%w: %w", why, err)
 	}
 	switch {
 	case lost:
@@ -128,6 +131,17 @@ func (f *failure) error(ctx context.Context, attempts int, lost bool) error {
 		return fmt.Errorf("%w: %w", storage.ErrMisconfigured, err)
 	}
 	return fmt.Errorf("%w: %w", storage.ErrUnavailable, err)
+}
+
+// ended is why a context ended, if it did. A cause that is not our own timeout is
+// told, but is not what the error is: it can be any error, also one of ours, of
+// another call.
+func (s *Store) ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == s.timedOut || cause == err {
+		return cause
+	}
+	return fmt.Errorf("%w: %v", err, cause)
 }
 
 const (
@@ -145,7 +159,7 @@ func (s *Store) retry(ctx context.Context, round func(ctx context.Context) *fail
 			return nil
 		}
 		if f.outcome == refused || f.outcome == untold || n == s.attempts || sleep(ctx, pause(n)) != nil {
-			return f.error(ctx, n, *lost)
+			return s.error(ctx, f, n, *lost)
 		}
 	}
 }

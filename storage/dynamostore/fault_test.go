@@ -1,6 +1,7 @@
 package dynamostore_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -9,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/require"
 
 	"github.com/granule-limits/ratelimit"
@@ -53,6 +56,16 @@ func first(op string, faults ...fault) func(string) fault {
 }
 
 const always = -1
+
+// classes are the errors that tell what became of a call. One does.
+var classes = []error{ratelimit.ErrUnavailable, ratelimit.ErrIndeterminate, ratelimit.ErrMisconfigured}
+
+func requireClass(t *testing.T, err, class error) {
+	t.Helper()
+	for _, c := range classes {
+		require.Equal(t, c == class, errors.Is(err, c), "%v: %v", c, err)
+	}
+}
 
 // patience is a timeout that no slow machine reaches or, where answers are waited
 // for in vain, one that a test can wait for.
@@ -328,6 +341,50 @@ func TestUnreachable(t *testing.T) {
 	_, err = limiter.CheckAndUseQuotas(t.Context(), ask(1, "a"))
 	require.ErrorIs(t, err, ratelimit.ErrUnavailable)
 	require.ErrorIs(t, limiter.Reset(t.Context(), ask(1, "a")), ratelimit.ErrUnavailable)
+}
+
+// The cause of a context's end can be any error, also one of ours, of another
+// call. What became of this call is told by one error alone, and by the context's.
+func TestCauses(t *testing.T) {
+	f, client := startFront(t)
+	for _, cause := range append(classes, errors.New("gone"), fmt.Errorf("of another: %w", context.DeadlineExceeded)) {
+		for op, class := range map[string]error{"GetItem": ratelimit.ErrUnavailable, "PutItem": ratelimit.ErrIndeterminate} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			f.breaks(func(got string) fault {
+				if got == op {
+					time.AfterFunc(10*time.Millisecond, func() { cancel(cause) })
+				}
+				return fault{hold: got == op}
+			})
+			_, err := ratelimit.NewSlidingWindow(open(t, client)).CheckAndUseQuotas(ctx, ask(1, "a"), ratelimit.At(noon))
+			f.busy.Wait()
+			f.breaks(nil)
+			requireEnded(t, err, class, cause)
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		pausing := &throttled{Client: client, then: func() { cancel(cause) }}
+		_, err := ratelimit.NewSlidingWindow(open(t, pausing)).CheckAndUseQuotas(ctx, ask(1, "a"), ratelimit.At(noon))
+		requireEnded(t, err, ratelimit.ErrUnavailable, cause)
+	}
+}
+
+func requireEnded(t *testing.T, err, class, cause error) {
+	t.Helper()
+	requireClass(t, err, class)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, cause.Error())
+}
+
+// A throttled client reads nothing.
+type throttled struct {
+	dynamostore.Client
+	then func()
+}
+
+func (c *throttled) GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+	c.then()
+	return nil, &types.ThrottlingException{}
 }
 
 // A server that never answers takes no longer than the timeout, and the error

@@ -19,7 +19,7 @@ func once(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} }
 // there is time left to find out what came of it.
 func (s *Store) ask(ctx context.Context, request func(ctx context.Context) error) *failure {
 	if ctx.Err() != nil {
-		return &failure{outcome: unsent, err: context.Cause(ctx)}
+		return &failure{outcome: unsent, err: ctx.Err()}
 	}
 	wait := s.timeout / 3
 	short, cancel := context.WithTimeout(ctx, wait)

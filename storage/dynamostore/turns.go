@@ -50,7 +50,7 @@ func (t *turns) wait(ctx context.Context, items []*item) (done func(), waited bo
 			taken++
 		case <-ctx.Done():
 			done()
-			return nil, true, context.Cause(ctx)
+			return nil, true, ctx.Err()
 		}
 	}
 	return done, waited, nil

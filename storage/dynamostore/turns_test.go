@@ -2,6 +2,7 @@ package dynamostore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -55,10 +56,12 @@ func TestTurnsGivenUp(t *testing.T) {
 		done, waited, err := turns.wait(t.Context(), []*item{it})
 		require.NoError(t, err)
 		require.False(t, waited)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		gone := errors.New("gone")
+		cancel(gone)
 		_, waited, err = turns.wait(ctx, all)
 		require.ErrorIs(t, err, context.Canceled)
+		require.NotErrorIs(t, err, gone)
 		require.True(t, waited)
 		done()
 	}
