@@ -52,6 +52,7 @@ func failureOf(err error) *failure {
 	var (
 		condition *types.ConditionalCheckFailedException
 		canceled  *types.TransactionCanceledException
+		ours      *types.TransactionInProgressException
 		conflict  *types.TransactionConflictException
 		elsewhere *types.ReplicatedWriteConflictException
 		answer    smithy.APIError
@@ -62,6 +63,9 @@ func failureOf(err error) *failure {
 		f.outcome, f.current = stale, condition.Item
 	case errors.As(err, &canceled):
 		f.outcome = outcomeOf(canceled.CancellationReasons)
+	case errors.As(err, &ours):
+		// The SDK has it among the throttles. It says that this very transaction is
+		// under way already: it was sent before, and may take effect.
 	case errors.As(err, &conflict), errors.As(err, &elsewhere):
 		f.outcome = busy
 	case throttles.IsErrorThrottle(err) == aws.TrueTernary:
@@ -112,10 +116,12 @@ func outcomeOf(reasons []types.CancellationReason) outcome {
 // error is what a caller gets. With lost, a write of his may have taken effect.
 func (s *Store) error(ctx context.Context, f *failure, attempts int, lost bool) error {
 	err := f.err
-	switch f.outcome {
-	case stale, busy:
+	switch {
+	case f.outcome == stale, f.outcome == busy:
 		err = fmt.Errorf("dynamostore: the counters are in demand, and others were faster in each of %d attempts: %w", attempts, err)
-	case throttled:
+	case f.outcome == throttled && lost: // which is no ErrThrottled: something may be charged
+		err = fmt.Errorf("%v, in attempt %d: %w", ErrThrottled, attempts, err)
+	case f.outcome == throttled:
 		err = fmt.Errorf("%w, in attempt %d: %w", ErrThrottled, attempts, err)
 	}
 	switch why := s.ended(ctx); {

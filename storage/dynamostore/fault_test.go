@@ -95,7 +95,8 @@ func TestFaultsOfWrites(t *testing.T) {
 			{"never arrived", first(op, fault{drop: true}, fault{}), nil, 1},
 			{"server error", first(op, fault{code: "InternalServerError", status: 500}, fault{}), nil, 1},
 			{"throttled once", first(op, fault{code: "ProvisionedThroughputExceededException"}, fault{}), nil, 1},
-			{"in progress", first(op, fault{lose: true}, fault{code: "TransactionInProgressException"}), ratelimit.ErrIndeterminate, 1},
+			{"in progress", first(op, fault{lose: true}, fault{code: "TransactionInProgressException"}, fault{}), nil, 1},
+			{"in progress to the end", times(always, op, fault{code: "TransactionInProgressException"}), ratelimit.ErrIndeterminate, 0},
 			{"answer lost, then in a transaction", first(op, fault{lose: true}, fault{code: "TransactionConflictException"}, fault{}), nil, 1},
 			{"all answers lost", times(always, op, fault{lose: true}), ratelimit.ErrIndeterminate, 1},
 			{"none arrived", times(always, op, fault{drop: true}), ratelimit.ErrIndeterminate, 0},
@@ -123,6 +124,9 @@ func TestFaultsOfWrites(t *testing.T) {
 				if require.ErrorIs(t, err, c.is); err == nil {
 					require.EqualValues(t, 1, grants[0].Granted)
 					require.EqualValues(t, 999, grants[0].Remaining)
+				}
+				if errors.Is(err, dynamostore.ErrThrottled) {
+					require.ErrorIs(t, err, ratelimit.ErrUnavailable, "as its doc says")
 				}
 				require.Equal(t, c.charged, used(t, limiter, names...))
 				require.LessOrEqual(t, sent, 3, "more requests than attempts: the client tried again by itself")
@@ -179,6 +183,7 @@ func TestFaultsOfForget(t *testing.T) {
 			{"never arrived", first(op, fault{drop: true}, fault{}), nil, 0},
 			{"answers lost", times(always, op, fault{lose: true}), ratelimit.ErrIndeterminate, 0},
 			{"none arrived", times(always, op, fault{drop: true}), ratelimit.ErrIndeterminate, 5},
+			{"answer lost, then throttled", first(op, fault{lose: true}, fault{code: "ThrottlingException"}), ratelimit.ErrIndeterminate, 0},
 			{"throttled", times(always, op, fault{code: "ThrottlingException"}), dynamostore.ErrThrottled, 5},
 			{"no permission", times(always, op, fault{code: "AccessDeniedException"}), ratelimit.ErrMisconfigured, 5},
 		} {
@@ -188,8 +193,12 @@ func TestFaultsOfForget(t *testing.T) {
 				_, err := limiter.CheckAndUseQuotas(t.Context(), ask(5, prefixes...), ratelimit.At(noon))
 				require.NoError(t, err)
 				f.breaks(c.fault)
-				require.ErrorIs(t, limiter.Reset(t.Context(), ask(0, prefixes...)), c.is)
+				err = limiter.Reset(t.Context(), ask(0, prefixes...))
 				f.breaks(nil)
+				require.ErrorIs(t, err, c.is)
+				if errors.Is(err, dynamostore.ErrThrottled) {
+					require.ErrorIs(t, err, ratelimit.ErrUnavailable, "as its doc says")
+				}
 				require.Equal(t, c.left, used(t, limiter, prefixes...))
 			})
 		}
