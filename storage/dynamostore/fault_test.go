@@ -1,11 +1,14 @@
 package dynamostore_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -285,12 +288,89 @@ func TestForgottenMeanwhile(t *testing.T) {
 	}
 }
 
+// The answer to a transaction is lost, and one of its counters is forgotten: the
+// others tell that it took effect.
+func TestPartlyForgotten(t *testing.T) {
+	f, client := startFront(t)
+	limiter := ratelimit.NewSlidingWindow(open(t, client))
+	for _, gone := range []string{"a", "b"} {
+		for _, known := range []bool{true, false} {
+			_, err := limiter.CheckAndUseQuotas(t.Context(), ask(5, "a", "b"), ratelimit.At(noon))
+			require.NoError(t, err)
+			f.breaks(times(1, "TransactWriteItems", fault{lose: true}))
+			sent := 0
+			behind := ratelimit.NewSlidingWindow(open(t, &beforehand{Client: client, do: func() {
+				if sent++; sent == 1 {
+					return
+				}
+				require.NoError(t, limiter.Reset(t.Context(), ask(0, gone)))
+				if !known {
+					f.forget()
+				}
+			}}))
+			grants, err := behind.CheckAndUseQuotas(t.Context(), ask(1, "a", "b"), ratelimit.At(noon))
+			f.breaks(nil)
+			require.NoError(t, err)
+			require.EqualValues(t, 994, grants[0].Remaining)
+			require.Equal(t, 2, sent)
+			left := map[string]int64{"a": 6, "b": 6, gone: 0}
+			require.Equal(t, left, map[string]int64{"a": used(t, limiter, "a"), "b": used(t, limiter, "b")})
+			require.NoError(t, limiter.Reset(t.Context(), ask(0, "a", "b")))
+		}
+	}
+}
+
+// An HTTP client or a proxy may send a request again without our knowing. What it
+// then meets is the caller's own write.
+func TestSentAgainBelow(t *testing.T) {
+	f, direct := startFront(t)
+	client := dynamodb.New(direct.Options(), func(o *dynamodb.Options) {
+		o.HTTPClient = again{o.HTTPClient}
+	})
+	limiter := ratelimit.NewSlidingWindow(open(t, client))
+	for op, names := range map[string][]string{"PutItem": {"a"}, "TransactWriteItems": {"b", "c"}} {
+		for n := range int64(2) { // a new counter, and one that is there
+			f.breaks(times(1, op, fault{lose: true}))
+			grants, err := limiter.CheckAndUseQuotas(t.Context(), ask(1, names...), ratelimit.At(noon))
+			require.NoError(t, err)
+			require.Equal(t, 2, f.count(op))
+			f.breaks(nil)
+			require.Equal(t, 999-n, grants[0].Remaining)
+			require.Equal(t, n+1, used(t, limiter, names...))
+		}
+	}
+}
+
+// An again sends once more what had no answer.
+type again struct{ dynamodb.HTTPClient }
+
+func (a again) Do(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if answer, err := a.HTTPClient.Do(r); err == nil || r.Context().Err() != nil {
+			return answer, err
+		}
+	}
+}
+
 // Many callers, everything going wrong at random: nothing is charged that nobody
 // was told of, and what was granted was charged, each unit to one caller.
 func TestFaultsAtRandom(t *testing.T) {
 	f, client := startFront(t)
-	for _, prefixes := range [][]string{{"a"}, {"b", "c"}} {
-		t.Run(fmt.Sprint(len(prefixes), " counters"), func(t *testing.T) {
+	for _, c := range []struct {
+		prefixes []string
+		forget   func() // the tokens of transactions
+	}{
+		{[]string{"a"}, func() {}},
+		{[]string{"b", "c"}, func() {}},
+		{[]string{"d", "e"}, f.forget},
+	} {
+		prefixes := c.prefixes
+		t.Run(fmt.Sprint(prefixes), func(t *testing.T) {
 			seed := rand.Uint64()
 			t.Log("seed", seed)
 			g := rand.New(rand.NewPCG(seed, 0))
@@ -299,6 +379,7 @@ func TestFaultsAtRandom(t *testing.T) {
 				{code: "InternalServerError", status: 500}, {code: "ThrottlingException"}, {code: "TransactionConflictException"},
 			}
 			f.breaks(func(string) fault { // which is never called by two at once
+				c.forget()
 				if g.IntN(4) > 0 {
 					return fault{}
 				}

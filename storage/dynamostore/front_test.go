@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,8 +21,8 @@ import (
 )
 
 // A front stands before a dynalite. It passes requests on, and breaks what it is
-// told to; and it adds what dynalite does not have: transactions, the item that
-// failed a condition, and the TTL, with a clock that is ahead of everybody's.
+// told to; and it adds what dynalite does not have: transactions, which it knows
+// again by their tokens, the item that failed a condition, and the TTL, with a clock that is ahead of everybody's.
 // Conditions are always judged by dynalite. Those who write do so one after the
 // other, so that a transaction is one step; a read meanwhile sees each item
 // before or after, as in DynamoDB. What need not be consistent is refused.
@@ -32,6 +33,7 @@ type front struct {
 
 	writing sync.Mutex
 	ttl     map[string]any // by table
+	tokens  map[string]any // transactions that took effect, by ClientRequestToken
 
 	busy sync.WaitGroup // with requests
 
@@ -57,6 +59,7 @@ func startFront(t testing.TB) (*front, *dynamodb.Client) {
 		dynalite: startDynalite(t),
 		client:   &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}},
 		ttl:      make(map[string]any),
+		tokens:   make(map[string]any),
 		seen:     make(map[string]int),
 	}
 	server := httptest.NewServer(f)
@@ -262,6 +265,13 @@ func (f *front) transactWrite(in object) (int, object) {
 	if len(actions) > 100 || hasDuplicates(actions) {
 		return http.StatusBadRequest, failed("ValidationException")
 	}
+	token := in["ClientRequestToken"].(string)
+	switch done, ok := f.tokens[token]; {
+	case ok && reflect.DeepEqual(done, actions):
+		return http.StatusOK, object{}
+	case ok:
+		return http.StatusBadRequest, failed("IdempotentParameterMismatchException")
+	}
 	reasons, canceled := make([]object, len(actions)), false
 	for i, action := range actions {
 		_, a := actionOf(action)
@@ -283,7 +293,15 @@ func (f *front) transactWrite(in object) (int, object) {
 			f.mustPass("DeleteItem", object{"TableName": a["TableName"], "Key": a["Key"]})
 		}
 	}
+	f.tokens[token] = actions
 	return http.StatusOK, object{}
+}
+
+// forget does what ten minutes do: a transaction is no longer known by its token.
+func (f *front) forget() {
+	f.writing.Lock()
+	defer f.writing.Unlock()
+	clear(f.tokens)
 }
 
 func actionOf(action any) (kind string, a object) {

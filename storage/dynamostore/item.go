@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/url"
@@ -140,6 +141,9 @@ func newWriteID() (id writeID) {
 	_, _ = rand.Read(id[:]) // never fails
 	return id
 }
+
+// token is the id as DynamoDB takes it with a transaction.
+func (id writeID) token() *string { return aws.String(hex.EncodeToString(id[:])) }
 
 // A version is the ids of the writes that left an item, the newest first: the
 // newest few, so that whose answer was lost can find whether his is among them.

@@ -89,13 +89,13 @@ func (s *Store) getAll(ctx context.Context, items []*item, found []attributes) e
 
 // A write saves items that are still as they were loaded. It can be sent any
 // number of times, and takes effect once at most: whatever it changes has
-// another version then. So a transaction needs no ClientRequestToken of ours,
-// and what became of a lost answer is found in one way for both.
+// another version then. DynamoDB knows a transaction again by its id, for ten
+// minutes, and says once more that it took effect, whatever the items are by now.
 type write struct {
-	id   writeID
-	item *item                             // the first that it changes
-	put  *dynamodb.PutItemInput            // of the only item
-	many *dynamodb.TransactWriteItemsInput // of several
+	id    writeID
+	items []*item                           // that it changes
+	put   *dynamodb.PutItemInput            // of the only item
+	many  *dynamodb.TransactWriteItemsInput // of several
 }
 
 // newWrite is of those items that were changed, on condition of all. It is
@@ -112,9 +112,7 @@ func (s *Store) newWrite(items []*item) (*write, error) {
 			}})
 			continue
 		}
-		if w.item == nil {
-			w.item = it
-		}
+		w.items = append(w.items, it)
 		a, err := it.attributes(w.id)
 		if err != nil {
 			return nil, err
@@ -125,10 +123,10 @@ func (s *Store) newWrite(items []*item) (*write, error) {
 		}})
 	}
 	switch {
-	case w.item == nil:
+	case len(w.items) == 0:
 		return nil, nil
 	case len(actions) > 1:
-		w.many = &dynamodb.TransactWriteItemsInput{TransactItems: actions}
+		w.many = &dynamodb.TransactWriteItemsInput{TransactItems: actions, ClientRequestToken: w.id.token()}
 	default:
 		p := actions[0].Put
 		w.put = &dynamodb.PutItemInput{

@@ -80,7 +80,7 @@ func (r *run) round(ctx context.Context) *failure {
 	case f.outcome == unknown:
 		r.lost = true
 		return f
-	case f.outcome == stale && r.lost:
+	case f.outcome == stale && (r.lost || len(f.current) > 0):
 		return r.find(ctx, f)
 	case f.outcome == stale || f.outcome == busy && !r.lost:
 		r.again(f)
@@ -113,25 +113,38 @@ func (r *run) end() {
 	}
 }
 
-// find tells what came of a write whose answer was lost: sent again, it was
-// stale.
+// find tells what came of a write that was stale: it may be itself what it met,
+// if an answer was lost to us, or to a client that sends again without our knowing.
 func (r *run) find(ctx context.Context, f *failure) *failure {
-	was := r.write.item
-	now := &item{key: was.key}
-	if lf := r.store.load(ctx, []*item{now}); lf != nil {
+	now := make([]*item, len(r.write.items))
+	for i, was := range r.write.items {
+		now[i] = &item{key: was.key}
+	}
+	if len(f.current) > 0 {
+		if err := now[0].take(f.current); err != nil {
+			return &failure{outcome: refused, err: err}
+		}
+	} else if lf := r.store.load(ctx, now); lf != nil {
 		return lf
 	}
-	switch {
-	case now.version.has(r.write.id[:]):
-		r.lost = false
-		return nil
-	case now.version.reaches(was.version):
-		// It did not take effect, or was forgotten with the whole counter.
-		r.lost = false
-		r.again(f)
-		return f
+	// It took effect on all items or none, but any may have been forgotten since.
+	var tooOld *item
+	for i, it := range now {
+		if it.version.has(r.write.id[:]) {
+			r.lost = false
+			return nil
+		}
+		if !it.version.reaches(r.write.items[i].version) {
+			tooOld = it
+		}
 	}
-	return &failure{outcome: untold, err: fmt.Errorf("its answer was lost, and the counter %q was written too often since to tell: %w", now.key, f.err)}
+	if r.lost && tooOld != nil {
+		return &failure{outcome: untold, err: fmt.Errorf("its answer was lost, and the counter %q was written too often since to tell: %w", tooOld.key, f.err)}
+	}
+	// It did not take effect, or was forgotten with all of its counters.
+	r.lost = false
+	r.again(f)
+	return f
 }
 
 func (r *run) load(ctx context.Context) *failure {
