@@ -39,7 +39,6 @@ const (
 type Client interface {
 	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
 	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
-	DeleteItem(context.Context, *dynamodb.DeleteItemInput, ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error)
 	TransactGetItems(context.Context, *dynamodb.TransactGetItemsInput, ...func(*dynamodb.Options)) (*dynamodb.TransactGetItemsOutput, error)
 	TransactWriteItems(context.Context, *dynamodb.TransactWriteItemsInput, ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error)
 }
@@ -123,7 +122,7 @@ func (s *Store) Run(ctx context.Context, script *storage.Script, c *storage.Call
 	return s.retry(ctx, r.round, &r.lost)
 }
 
-// Forget deletes counters; see storage.Storage. All of them go, or none.
+// Forget empties counters; see storage.Storage. All of them become unused, or none.
 func (s *Store) Forget(ctx context.Context, keys []storage.Key) error {
 	if err := s.check(ctx); err != nil {
 		return err
@@ -131,11 +130,16 @@ func (s *Store) Forget(ctx context.Context, keys []storage.Key) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	d, err := s.newDeletion(keys)
+	w, err := s.newForgetting(keys)
 	if err != nil {
 		return err
 	}
-	return s.retry(ctx, d.round, &d.lost)
+	lost := false
+	return s.retry(ctx, func(ctx context.Context) *failure {
+		f := s.send(ctx, w)
+		lost = f != nil && (lost || f.outcome == unknown)
+		return f
+	}, &lost)
 }
 
 func (s *Store) check(ctx context.Context) error {

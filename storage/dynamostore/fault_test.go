@@ -175,7 +175,8 @@ func TestFaultsOfReads(t *testing.T) {
 
 func TestFaultsOfForget(t *testing.T) {
 	f, client := startFront(t)
-	for op, prefixes := range map[string][]string{"DeleteItem": {"a"}, "TransactWriteItems": {"a", "b"}} {
+	const op = "TransactWriteItems"
+	for _, prefixes := range [][]string{{"a"}, {"a", "b"}} {
 		for _, c := range []struct {
 			name  string
 			fault func(op string) fault
@@ -190,7 +191,7 @@ func TestFaultsOfForget(t *testing.T) {
 			{"throttled", times(always, op, fault{code: "ThrottlingException"}), dynamostore.ErrThrottled, 5},
 			{"no permission", times(always, op, fault{code: "AccessDeniedException"}), ratelimit.ErrMisconfigured, 5},
 		} {
-			t.Run(op+"/"+c.name, func(t *testing.T) {
+			t.Run(fmt.Sprint(prefixes, c.name), func(t *testing.T) {
 				limiter := ratelimit.NewSlidingWindow(open(t, client, dynamostore.WithMaxAttempts(3)))
 				require.NoError(t, limiter.Reset(t.Context(), ask(0, prefixes...)))
 				_, err := limiter.CheckAndUseQuotas(t.Context(), ask(5, prefixes...), ratelimit.At(noon))
@@ -263,28 +264,25 @@ func TestOvertaken(t *testing.T) {
 // What was charged and then forgotten is not missed: it is charged again.
 func TestForgottenMeanwhile(t *testing.T) {
 	f, client := startFront(t)
-	others := ratelimit.NewSlidingWindow(open(t, newClient(t, f.dynalite)))
 	limiter := ratelimit.NewSlidingWindow(open(t, client))
-	for _, lost := range []fault{{lose: true}, {drop: true}} {
-		_, err := limiter.CheckAndUseQuotas(t.Context(), ask(5, "a"), ratelimit.At(noon))
-		require.NoError(t, err)
-		n := 0
-		f.breaks(func(op string) fault {
-			if op != "PutItem" {
-				return fault{}
-			}
-			if n++; n == 1 {
-				return lost
-			} else if n == 2 {
-				require.NoError(t, others.Reset(t.Context(), ask(0, "a")))
-			}
-			return fault{}
-		})
-		grants, err := limiter.CheckAndUseQuotas(t.Context(), ask(1, "a"), ratelimit.At(noon))
-		f.breaks(nil)
-		require.NoError(t, err)
-		require.EqualValues(t, 999, grants[0].Remaining)
-		require.EqualValues(t, 1, used(t, limiter, "a"))
+	for op, names := range map[string][]string{"PutItem": {"a"}, "TransactWriteItems": {"b", "c"}} {
+		for _, lost := range []fault{{lose: true}, {drop: true}} {
+			_, err := limiter.CheckAndUseQuotas(t.Context(), ask(5, names...), ratelimit.At(noon))
+			require.NoError(t, err)
+			sent := 0
+			f.breaks(times(1, op, lost))
+			behind := ratelimit.NewSlidingWindow(open(t, &beforehand{Client: client, do: func() {
+				if sent++; sent == 2 {
+					require.NoError(t, limiter.Reset(t.Context(), ask(0, names...)))
+					f.forget()
+				}
+			}}))
+			grants, err := behind.CheckAndUseQuotas(t.Context(), ask(1, names...), ratelimit.At(noon))
+			f.breaks(nil)
+			require.NoError(t, err)
+			require.EqualValues(t, 999, grants[0].Remaining)
+			require.EqualValues(t, 1, used(t, limiter, names...))
+		}
 	}
 }
 
@@ -318,6 +316,94 @@ func TestPartlyForgotten(t *testing.T) {
 			require.NoError(t, limiter.Reset(t.Context(), ask(0, "a", "b")))
 		}
 	}
+}
+
+// The first write of a new counter is under way for long. Meanwhile others make the
+// counter, and it is forgotten: late, the write does not charge what the call has
+// charged, or was refused, already.
+func TestLateFirstWrite(t *testing.T) {
+	f, client := startFront(t)
+	limiter := ratelimit.NewSlidingWindow(open(t, client))
+	for _, names := range [][]string{{"a"}, {"b", "c"}} {
+		for _, ended := range []bool{false, true} {
+			held := &held{Client: client}
+			held.then = func(n int) {
+				if n == 1 {
+					_, err := limiter.CheckAndUseQuotas(t.Context(), ask(1, names...), ratelimit.At(noon))
+					require.NoError(t, err)
+				}
+				if n == 2 && !ended {
+					require.NoError(t, limiter.Reset(t.Context(), ask(0, names...)))
+					f.forget()
+					held.late()
+				}
+			}
+			_, err := ratelimit.NewSlidingWindow(open(t, held)).CheckAndUseQuotas(t.Context(), ask(1, names...), ratelimit.At(noon))
+			require.NoError(t, err)
+			charged := int64(1)
+			if ended {
+				require.NoError(t, limiter.Reset(t.Context(), ask(0, names...)))
+				f.forget()
+				held.late()
+				charged = 0
+			}
+			require.Equal(t, charged, used(t, limiter, names...))
+			for _, item := range items(t, client) {
+				deleteItem(t, client, item)
+			}
+		}
+	}
+}
+
+// A Reset that was sent again may arrive once more, late: what was charged since
+// stays.
+func TestLateReset(t *testing.T) {
+	_, client := startFront(t)
+	limiter := ratelimit.NewSlidingWindow(open(t, client))
+	for _, names := range [][]string{{"a"}, {"b", "c"}} {
+		held := &held{Client: client}
+		require.NoError(t, ratelimit.NewSlidingWindow(open(t, held)).Reset(t.Context(), ask(0, names...)))
+		_, err := limiter.CheckAndUseQuotas(t.Context(), ask(5, names...), ratelimit.At(noon))
+		require.NoError(t, err)
+		held.late()
+		require.EqualValues(t, 5, used(t, limiter, names...))
+	}
+}
+
+// A held client keeps the first write, and says that it was lost. Before each
+// further one it does what is to happen then.
+type held struct {
+	dynamostore.Client
+	late func() // lets the first write arrive
+	then func(n int)
+	n    int
+}
+
+func (h *held) hold(write func() error) error {
+	if h.late == nil {
+		h.late = func() { _ = write() }
+		return errors.New("connection reset")
+	}
+	if h.n++; h.then != nil {
+		h.then(h.n)
+	}
+	return write()
+}
+
+func (h *held) PutItem(_ context.Context, in *dynamodb.PutItemInput, opts ...func(*dynamodb.Options)) (out *dynamodb.PutItemOutput, err error) {
+	err = h.hold(func() error {
+		out, err = h.Client.PutItem(context.Background(), in, opts...)
+		return err
+	})
+	return out, err
+}
+
+func (h *held) TransactWriteItems(_ context.Context, in *dynamodb.TransactWriteItemsInput, opts ...func(*dynamodb.Options)) (out *dynamodb.TransactWriteItemsOutput, err error) {
+	err = h.hold(func() error {
+		out, err = h.Client.TransactWriteItems(context.Background(), in, opts...)
+		return err
+	})
+	return out, err
 }
 
 // An HTTP client or a proxy may send a request again without our knowing. What it

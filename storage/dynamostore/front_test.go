@@ -242,7 +242,10 @@ func (f *front) expire(in object) {
 	expires, _ := item["expires"].(object)
 	text, _ := expires["N"].(string)
 	if seconds, err := strconv.ParseInt(text, 10, 64); err == nil && seconds <= time.Now().Add(ahead).Unix() {
-		f.mustPass("DeleteItem", object{"TableName": in["TableName"], "Key": in["Key"]})
+		status, _ := f.pass("DeleteItem", object{"TableName": in["TableName"], "Key": in["Key"]})
+		if status != http.StatusOK {
+			panic("dynalite can't delete")
+		}
 	}
 }
 
@@ -285,12 +288,17 @@ func (f *front) transactWrite(in object) (int, object) {
 		answer["CancellationReasons"] = reasons
 		return http.StatusBadRequest, answer
 	}
-	for _, action := range actions {
-		switch kind, a := actionOf(action); kind {
-		case "Put":
-			f.mustPass("PutItem", object{"TableName": a["TableName"], "Item": a["Item"]})
-		case "Delete":
-			f.mustPass("DeleteItem", object{"TableName": a["TableName"], "Key": a["Key"]})
+	for i, action := range actions {
+		kind, a := actionOf(action)
+		if kind != "Put" {
+			continue
+		}
+		status, answer := f.pass("PutItem", object{"TableName": a["TableName"], "Item": a["Item"]})
+		if status != http.StatusOK && i == 0 {
+			return status, answer // there is no table
+		}
+		if status != http.StatusOK {
+			panic(fmt.Sprint("a transaction is half done: ", answer))
 		}
 	}
 	f.tokens[token] = actions
@@ -348,10 +356,4 @@ func (f *front) holds(a object) bool {
 		panic(fmt.Sprint("dynalite can't judge ", in, ": ", answer))
 	}
 	return status == http.StatusOK
-}
-
-func (f *front) mustPass(op string, in object) {
-	if status, answer := f.pass(op, in); status != http.StatusOK {
-		panic(fmt.Sprint("a transaction is half done: ", answer))
-	}
 }

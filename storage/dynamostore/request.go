@@ -3,6 +3,7 @@ package dynamostore
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -88,8 +89,8 @@ func (s *Store) getAll(ctx context.Context, items []*item, found []attributes) e
 }
 
 // A write saves items that are still as they were loaded. It can be sent any
-// number of times, and takes effect once at most: whatever it changes has
-// another version then. DynamoDB knows a transaction again by its id, for ten
+// number of times, and takes effect once at most: whatever it changes has another
+// version from then on. DynamoDB knows a transaction again by its id, for ten
 // minutes, and says once more that it took effect, whatever the items are by now.
 type write struct {
 	id    writeID
@@ -150,41 +151,27 @@ func (s *Store) send(ctx context.Context, w *write) *failure {
 	})
 }
 
-// A deletion is a Forget under way. To send it again does no harm.
-type deletion struct {
-	store *Store
-	keys  []attributes
-	lost  bool // an answer to it
-}
-
-func (s *Store) newDeletion(keys []storage.Key) (*deletion, error) {
-	d := &deletion{store: s}
+// newForgetting empties the items of keys, whatever they are. They are left for the
+// TTL to take: if they went at once, the first write of a new counter, late, could
+// hold after all. It is a transaction for one key too, as that has a token: what of
+// it is late does not wipe out what was charged since.
+func (s *Store) newForgetting(keys []storage.Key) (*write, error) {
+	w := &write{id: newWriteID()}
+	w.many = &dynamodb.TransactWriteItemsInput{ClientRequestToken: w.id.token()}
+	now := time.Now().UnixMicro()
 	seen := make(map[storage.Key]bool, len(keys))
 	for i := range keys {
-		if !seen[keys[i]] {
-			seen[keys[i]] = true
-			d.keys = append(d.keys, keyAttributes(s.keyOf(&keys[i])))
+		if seen[keys[i]] {
+			continue
 		}
+		seen[keys[i]] = true
+		it := &item{key: s.keyOf(&keys[i])}
+		it.keep(now)
+		a, _ := it.attributes(w.id) // no error: what is empty is not too large
+		w.many.TransactItems = append(w.many.TransactItems, types.TransactWriteItem{Put: &types.Put{TableName: &s.table, Item: a}})
 	}
-	if len(d.keys) > maxCounters {
-		return nil, tooMany(len(d.keys))
+	if len(seen) > maxCounters {
+		return nil, tooMany(len(seen))
 	}
-	return d, nil
-}
-
-func (d *deletion) round(ctx context.Context) *failure {
-	f := d.store.ask(ctx, func(ctx context.Context) (err error) {
-		if len(d.keys) == 1 {
-			_, err = d.store.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: &d.store.table, Key: d.keys[0]}, once)
-			return err
-		}
-		in := &dynamodb.TransactWriteItemsInput{}
-		for _, key := range d.keys {
-			in.TransactItems = append(in.TransactItems, types.TransactWriteItem{Delete: &types.Delete{TableName: &d.store.table, Key: key}})
-		}
-		_, err = d.store.client.TransactWriteItems(ctx, in, once)
-		return err
-	})
-	d.lost = f != nil && (d.lost || f.outcome == unknown)
-	return f
+	return w, nil
 }
