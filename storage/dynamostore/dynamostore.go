@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -92,8 +93,8 @@ func New(client Client, table string, opts ...Option) (*Store, error) {
 	for _, o := range opts {
 		o(s)
 	}
-	switch {
-	case client == nil:
+	switch v := reflect.ValueOf(client); {
+	case client == nil, v.Kind() == reflect.Pointer && v.IsNil():
 		return nil, fmt.Errorf("%w: dynamostore.New: the client is nil", storage.ErrMisconfigured)
 	case table == "":
 		return nil, fmt.Errorf("%w: dynamostore.New: the table has no name", storage.ErrMisconfigured)

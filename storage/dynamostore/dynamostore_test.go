@@ -189,6 +189,24 @@ func TestExpiryOfTwoLimits(t *testing.T) {
 	require.True(t, latest.After(time.Now().Add(time.Hour+50*time.Minute)), "%v", latest)
 }
 
+// An expiry that is no number of ours, and would keep the item for ever, is not
+// kept.
+func TestForeignExpiry(t *testing.T) {
+	_, client := startFront(t)
+	limiter := ratelimit.NewSlidingWindow(open(t, client))
+	for _, n := range []string{"1e30", "1.5", "-5"} {
+		_, err := limiter.CheckAndUseQuotas(t.Context(), ask(1, "a"))
+		require.NoError(t, err)
+		item := items(t, client)[0]
+		item["expires"] = &types.AttributeValueMemberN{Value: n}
+		_, err = client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String(table), Item: item})
+		require.NoError(t, err)
+		_, err = limiter.CheckAndUseQuotas(t.Context(), ask(1, "a"))
+		require.NoError(t, err)
+		require.WithinRange(t, expires(t, client), time.Now().Add(time.Hour), time.Now().Add(3*time.Hour))
+	}
+}
+
 // What another program wrote, or a later version, is not ours to repair.
 func TestForeignItems(t *testing.T) {
 	_, client := startFront(t)
@@ -302,9 +320,12 @@ func TestNewRefuses(t *testing.T) {
 		require.ErrorIs(t, err, storage.ErrMisconfigured)
 		require.ErrorContains(t, err, says)
 	}
-	_, err := dynamostore.New(nil, table)
-	require.ErrorContains(t, err, "the client is nil")
-	_, err = dynamostore.New(client, "")
+	for _, none := range []dynamostore.Client{nil, (*dynamodb.Client)(nil)} {
+		_, err := dynamostore.New(none, table)
+		require.ErrorIs(t, err, storage.ErrMisconfigured)
+		require.ErrorContains(t, err, "the client is nil")
+	}
+	_, err := dynamostore.New(client, "")
 	require.ErrorContains(t, err, "the table has no name")
 	var none *dynamostore.Store
 	require.ErrorIs(t, none.Run(t.Context(), nil, nil), storage.ErrMisconfigured)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
 
@@ -59,6 +61,8 @@ func failureOf(err error) *failure {
 		dial      *net.OpError
 	)
 	switch {
+	case neverSent(err):
+		f.outcome = unsent
 	case errors.As(err, &condition):
 		f.outcome, f.current = stale, condition.Item
 	case errors.As(err, &canceled):
@@ -78,6 +82,18 @@ func failureOf(err error) *failure {
 		f.outcome = unsent
 	}
 	return f
+}
+
+// neverSent is whether the SDK failed before it sent anything, for want of
+// credentials or a Region. What it has sent carries a response, be it empty; that of
+// a service which it asked for credentials is in an operation within ours.
+func neverSent(err error) bool {
+	var sdk, inner *smithy.OperationError
+	var response, its *awshttp.ResponseError
+	if !errors.As(err, &sdk) || sdk.ServiceID != dynamodb.ServiceID {
+		return false
+	}
+	return !errors.As(sdk.Err, &response) || errors.As(sdk.Err, &inner) && errors.As(inner.Err, &its) && its == response
 }
 
 // isServerError is whether DynamoDB itself failed: it may have written all the

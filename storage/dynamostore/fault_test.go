@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/require"
@@ -517,6 +518,26 @@ func TestUnreachable(t *testing.T) {
 	_, err = limiter.CheckAndUseQuotas(t.Context(), ask(1, "a"))
 	require.ErrorIs(t, err, ratelimit.ErrUnavailable)
 	require.ErrorIs(t, limiter.Reset(t.Context(), ask(1, "a")), ratelimit.ErrUnavailable)
+}
+
+// A client that can send nothing charges nothing, and says so.
+func TestUnready(t *testing.T) {
+	ready := newClient(t, "127.0.0.1:1").Options()
+	for what, unready := range map[string]func(*dynamodb.Options){
+		"no credentials": func(o *dynamodb.Options) {
+			o.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+				return aws.Credentials{}, errors.New("no credentials")
+			})
+		},
+		"Missing Region": func(o *dynamodb.Options) { o.Region, o.BaseEndpoint = "", nil },
+	} {
+		limiter := ratelimit.NewSlidingWindow(open(t, dynamodb.New(ready, unready), dynamostore.WithMaxAttempts(2)))
+		_, err := limiter.CheckAndUseQuotas(t.Context(), ask(1, "a"))
+		requireClass(t, err, ratelimit.ErrUnavailable)
+		err = limiter.Reset(t.Context(), ask(1, "a"))
+		requireClass(t, err, ratelimit.ErrUnavailable)
+		require.ErrorContains(t, err, what)
+	}
 }
 
 // The cause of a context's end can be any error, also one of ours, of another

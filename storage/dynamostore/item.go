@@ -88,7 +88,9 @@ func (it *item) take(a attributes) error {
 	if _, err := decode(it.state); err != nil {
 		return fmt.Errorf("the item %q: %w", it.key, err)
 	}
-	it.expires, _ = strconv.ParseInt(expires.Value, 10, 64) // what is no whole number expires anew
+	if n, err := strconv.ParseInt(expires.Value, 10, 64); err == nil {
+		it.expires = n // what is none of ours expires anew
+	}
 	return nil
 }
 

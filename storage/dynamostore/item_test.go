@@ -1,13 +1,16 @@
 package dynamostore
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"unique"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
@@ -119,4 +122,32 @@ func TestServerErrors(t *testing.T) {
 	require.Equal(t, unknown, failureOf(errors.New("broken pipe")).outcome)
 	require.Equal(t, refused, failureOf(answered(400, other)).outcome)
 	require.Equal(t, refused, failureOf(answered(400, &types.ResourceNotFoundException{})).outcome)
+}
+
+// What failed before it was sent did nothing. But only the SDK tells, and not of
+// what it got no answer to.
+func TestNeverSent(t *testing.T) {
+	operation := func(service string, err error) error {
+		return &smithy.OperationError{ServiceID: service, OperationName: "Do", Err: err}
+	}
+	sent := func(status int, err error) error {
+		return &awshttp.ResponseError{ResponseError: &smithyhttp.ResponseError{Response: &smithyhttp.Response{Response: &http.Response{StatusCode: status}}, Err: err}}
+	}
+	other := errors.New("other")
+	for _, c := range []struct {
+		want outcome
+		err  error
+	}{
+		{unsent, operation("DynamoDB", fmt.Errorf("no credentials: %w", other))},
+		{unsent, operation("DynamoDB", fmt.Errorf("no credentials: %w", operation("STS", sent(500, &smithy.GenericAPIError{Code: "Throttling"}))))},
+		{unsent, operation("DynamoDB", fmt.Errorf("no credentials: %w", operation("ec2imds", sent(0, &smithy.CanceledError{Err: context.DeadlineExceeded}))))},
+		{unknown, operation("DynamoDB", sent(0, &smithyhttp.RequestSendError{Err: other}))},
+		{unknown, operation("DynamoDB", sent(0, &smithy.CanceledError{Err: context.Canceled}))},
+		{unknown, operation("DynamoDB", sent(0, operation("STS", sent(500, other))))},
+		{unknown, operation("DynamoDB", sent(200, &smithy.DeserializationError{Err: other}))},
+		{unknown, operation("dax", other)},
+		{unknown, other},
+	} {
+		require.Equal(t, c.want, failureOf(c.err).outcome, "%v", c.err)
+	}
 }
