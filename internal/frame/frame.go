@@ -33,10 +33,21 @@ type Strategy interface {
 func Step(s Strategy) func(c *storage.Call, states []*storage.State) (changed bool) {
 	f := frame{s}
 	return func(c *storage.Call, states []*storage.State) bool {
-		if len(c.Requests) == 1 && c.Op != storage.Use && (len(states) == 1 || !anyShared(states)) {
-			return f.one(c, states)
+		switch {
+		case c.Op == storage.Use || len(states) > 1 && anyShared(states):
+			return f.many(c, states)
+		case len(c.Requests) == 1:
+			return f.one(c, &c.Requests[0], states)
+		case c.Together:
+			return f.many(c, states)
 		}
-		return f.many(c, states)
+		changed := false
+		for i := range c.Requests {
+			r := &c.Requests[i]
+			changed = f.one(c, r, states[:len(r.Cells)]) || changed
+			states = states[len(r.Cells):]
+		}
+		return changed
 	}
 }
 
@@ -52,8 +63,7 @@ type frame struct{ Strategy }
 
 // one is many for the commonest call: one request, which is checked, and each of whose
 // cells has a counter of its own. So how many units count is known after the use.
-func (f *frame) one(c *storage.Call, states []*storage.State) (changed bool) {
-	r := &c.Requests[0]
+func (f *frame) one(c *storage.Call, r *storage.Request, states []*storage.State) (changed bool) {
 	granted := r.Requested
 	for i, s := range states {
 		cell := &r.Cells[i]
