@@ -122,7 +122,7 @@ func TestTwinSeesFaultsInLua(t *testing.T) {
 				}
 				seen = true
 				faulty := *s
-				faulty.script = &storage.Script{Name: s.name, Lua: strings.ReplaceAll(s.script.Lua, fault.from, fault.to), Step: s.script.Step}
+				faulty.script = &storage.Script{Name: s.name, Lua: strings.ReplaceAll(s.script.Lua, fault.from, fault.to), Step: s.script.Step, Valid: s.script.Valid}
 				if differs(&faulty, []twin{{"memory", memory.New().Run}, {"redis", redis.Run}}) {
 					return
 				}
@@ -187,7 +187,7 @@ func TestTwinSeesFaultsInGo(t *testing.T) {
 			t.Run(name+"/"+s.name, func(t *testing.T) {
 				faulty := *s
 				fault.Strategy = s.Strategy
-				faulty.script = &storage.Script{Name: s.name, Lua: s.script.Lua, Step: frame.Step(fault)}
+				faulty.script = &storage.Script{Name: s.name, Lua: s.script.Lua, Step: frame.Step(fault), Valid: s.script.Valid}
 				if !differs(&faulty, []twin{{"redis", redis.Run}, {"memory", memory.New().Run}}) {
 					t.Error("the twin test does not see this fault")
 				}

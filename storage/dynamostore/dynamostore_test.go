@@ -220,6 +220,7 @@ func TestForeignItems(t *testing.T) {
 		"no expires":         {"expires": nil},
 		"state is a string":  {"state": &types.AttributeValueMemberS{Value: "x"}},
 		"another format":     {"state": &types.AttributeValueMemberB{Value: []byte{99}}},
+		"one word":           {"state": &types.AttributeValueMemberB{Value: []byte{1, 2}}},
 		"a state cut off":    {"state": &types.AttributeValueMemberB{Value: []byte{1, 0x80}}},
 		"version of a bool":  {"version": &types.AttributeValueMemberBOOL{Value: true}},
 		"expires is no text": {"expires": &types.AttributeValueMemberS{Value: "1"}},

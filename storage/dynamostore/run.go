@@ -167,10 +167,17 @@ func (r *run) step() (*write, *failure) {
 	for _, it := range r.items {
 		it.reset()
 	}
+	i := 0
+	for cell := range cells(r.call) {
+		if it := r.ofCell[i]; !r.script.Valid(it.words, cell) {
+			return nil, &failure{outcome: refused, err: fmt.Errorf("the item %q has a state that this strategy does not write: another program wrote it", it.key)}
+		}
+		i++
+	}
 	if !r.script.Step(r.call, r.states) {
 		return nil, nil
 	}
-	i := 0
+	i = 0
 	for cell := range cells(r.call) {
 		r.ofCell[i].keep(now + cell.ResetAfter)
 		i++

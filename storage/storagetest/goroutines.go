@@ -57,7 +57,7 @@ type patient struct {
 func (t *test) patient() storage.Storage { return patient{t.store, new(sync.Map)} }
 
 func (p patient) Run(ctx context.Context, s *storage.Script, c *storage.Call) error {
-	own, _ := p.scripts.LoadOrStore(s, &storage.Script{Name: s.Name, Lua: s.Lua, Step: yielding(s.Step)})
+	own, _ := p.scripts.LoadOrStore(s, &storage.Script{Name: s.Name, Lua: s.Lua, Step: yielding(s.Step), Valid: s.Valid})
 	asked := clone(c)
 	return patiently(func() error {
 		*c = clone(&asked)
