@@ -190,7 +190,7 @@ func (f *FallbackLimiter) try(ctx context.Context, call func() error) (down bool
 		f.breaker.probes.Add(1)
 	}
 	switch {
-	case isDown(err) && ctx.Err() == nil:
+	case isDown(err) && !hasEnded(ctx):
 		f.breaker.leave(p, err)
 		f.degraded.Add(1)
 		return true, err
@@ -198,6 +198,13 @@ func (f *FallbackLimiter) try(ctx context.Context, call func() error) (down bool
 		f.breaker.leave(p, nil) // it answers
 	}
 	return false, err
+}
+
+// hasEnded tells whether a caller's context is over. Its deadline counts by itself: a
+// storage that is bounded by it may fail before the context's timer has fired.
+func hasEnded(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
 var errDown = fmt.Errorf("%w: not asked, as it was down a moment ago", ratelimit.ErrUnavailable)

@@ -65,6 +65,7 @@ func TestFallbackErrors(t *testing.T) {
 	}{
 		{"unavailable", errGone, t.Context(), true},
 		{"indeterminate", fmt.Errorf("%w: %w", ratelimit.ErrIndeterminate, context.DeadlineExceeded), t.Context(), true},
+		{"the caller's time is up", fmt.Errorf("%w: %w", ratelimit.ErrIndeterminate, os.ErrDeadlineExceeded), late{t.Context()}, false},
 		{"the caller has gone", fmt.Errorf("%w: %w", ratelimit.ErrIndeterminate, context.Canceled), ended, false},
 		{"misconfigured", ratelimit.ErrMisconfigured, t.Context(), false},
 		{"in parts", errors.Join(ratelimit.ErrUnavailable, ratelimit.ErrMisconfigured), t.Context(), false},
@@ -93,6 +94,33 @@ func TestFallbackErrors(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A late is a context whose deadline has passed and whose timer has not fired yet.
+type late struct{ context.Context }
+
+func (late) Deadline() (time.Time, bool) { return time.Now(), true }
+
+// Callers whose own deadlines are too short for a slow Redis say nothing about it,
+// also where the client takes their deadlines for its sockets.
+func TestFallbackShortDeadlines(t *testing.T) {
+	proxy := redistest.StartProxy(t, redistest.Start(t).Addr)
+	client := redis.NewClient(&redis.Options{Addr: proxy.Addr, ContextTimeoutEnabled: true, PoolSize: 100})
+	t.Cleanup(func() { _ = client.Close() })
+	store, err := redisstore.New(client, redisstore.WithTimeout(time.Minute))
+	require.NoError(t, err)
+	f := wrap.Fallback(ratelimit.NewSlidingWindow(store), wrap.WithMode(wrap.Allow()))
+	call := ask("a", 1, ratelimit.PerDay(1e6))
+	for range 60 {
+		proxy.Set(redistest.None)
+		require.False(t, use(t, f, call).Degraded)
+		proxy.Set(redistest.SwallowReplies)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		_, err := f.CheckAndUseQuotas(ctx, call)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		cancel()
+	}
+	require.Zero(t, f.Stats())
 }
 
 // While the primary is down, bad input is still refused, and ended contexts too.

@@ -41,13 +41,10 @@ func (b *Bound) end(cause error) error {
 	return b.cause
 }
 
-// Deadline is that of context.Context.
-func (b *Bound) Deadline() (time.Time, bool) {
-	if d, ok := b.Context.Deadline(); ok && d.Before(b.until) {
-		return d, true
-	}
-	return b.until, true
-}
+// Deadline is the time limit, and not the caller's, which Wait watches: a client that
+// sets it to a socket fails at that very moment, before the caller's context tells that
+// it has ended, with an error that looks like the server's fault.
+func (b *Bound) Deadline() (time.Time, bool) { return b.until, true }
 
 // Done is that of context.Context.
 func (b *Bound) Done() <-chan struct{} { return b.gone }
@@ -75,6 +72,9 @@ func (b *Bound) Wait(result <-chan error) (err error, answered bool) {
 	}()
 	select {
 	case err := <-result:
+		if err != nil && !time.Now().Before(b.until) && IsConnection(err) { // the client watched the time too, and was first
+			err = fmt.Errorf("%w: %w", b.expired, err)
+		}
 		return err, true
 	case <-t.C:
 		return b.end(b.expired), false
