@@ -79,6 +79,13 @@ func WithOnChange(onChange func(down bool, cause error)) FallbackOption {
 //   - Reset always returns the error, as the primary still counts what it counted;
 //     the counters of Local are forgotten in any case.
 //
+// Units are given back where they were counted: those of a grant that is marked
+// Degraded to Local, also when the primary is back, and to nobody with the other
+// modes. So hand UseQuotas the grant itself, with another Granted. Policy.Use does
+// not know of the mark: do not give back what a Degraded Decision granted. What
+// the primary may have taken back, as the call ended with ErrIndeterminate, Local
+// does not take back too.
+//
 // No answer is repaired later: what was granted while the primary was down is
 // not charged to it, and a call that ended with ErrIndeterminate, which may have been
 // charged, is not charged again.
@@ -140,11 +147,22 @@ func (f *FallbackLimiter) CheckWithinQuotas(ctx context.Context, requests []rate
 	return at, f.finish(m, requests, opts, grants), err
 }
 
-// UseQuotas records with the primary; while that is down only Local records.
+// UseQuotas records with the primary; while that is down only Local records. Units
+// of Degraded grants are given back to Local, and never to the primary.
 func (f *FallbackLimiter) UseQuotas(ctx context.Context, requests []ratelimit.RequestedQuota, grants []ratelimit.GrantedQuota, at time.Time) error {
-	down, err := f.try(ctx, func() error { return f.primary.UseQuotas(ctx, requests, grants, at) })
-	if !down {
-		return err
+	degraded := slices.ContainsFunc(grants, givesBackDegraded)
+	down, err := degraded, error(nil)
+	if !degraded || slices.ContainsFunc(grants, usesOther) {
+		down, err = f.try(ctx, func() error { return f.primary.UseQuotas(ctx, requests, without(grants, givesBackDegraded), at) })
+		if !down && (err != nil || !degraded) {
+			return err
+		}
+	}
+	switch {
+	case !down: // the primary has recorded the others
+		grants = without(grants, usesOther)
+	case errors.Is(err, ratelimit.ErrIndeterminate): // the primary may have taken back what is its own
+		grants = without(grants, givesBackOther)
 	}
 	m := f.modeFor(requests)
 	if bad := m.limiter().UseQuotas(ctx, m.adapt(requests), grants, at); bad != nil {
@@ -154,6 +172,24 @@ func (f *FallbackLimiter) UseQuotas(ctx context.Context, requests []ratelimit.Re
 		return err
 	}
 	return nil
+}
+
+func givesBackDegraded(g ratelimit.GrantedQuota) bool { return g.Granted < 0 && g.Degraded }
+func givesBackOther(g ratelimit.GrantedQuota) bool    { return g.Granted < 0 && !g.Degraded }
+func usesOther(g ratelimit.GrantedQuota) bool         { return g.Granted != 0 && !givesBackDegraded(g) }
+
+// without makes those grants ones of nothing that a function names.
+func without(grants []ratelimit.GrantedQuota, named func(ratelimit.GrantedQuota) bool) []ratelimit.GrantedQuota {
+	if !slices.ContainsFunc(grants, named) {
+		return grants
+	}
+	grants = slices.Clone(grants)
+	for i := range grants {
+		if named(grants[i]) {
+			grants[i].Granted = 0
+		}
+	}
+	return grants
 }
 
 // Reset forgets with the primary, and in Local.

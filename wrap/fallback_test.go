@@ -423,6 +423,64 @@ func TestFallbackLocal(t *testing.T) {
 	require.EqualValues(t, 5, use(t, list, ask("b", 9, ratelimit.PerHour(5))).Granted)
 }
 
+// Units are given back to the counters that counted them: those of a degraded grant
+// never to the primary, and none to both.
+func TestFallbackGivesBack(t *testing.T) {
+	for name, m := range map[string]wrap.Mode{"deny": wrap.Deny(), "allow": wrap.Allow(), "local": wrap.Local(1, ratelimit.NewSimpleLimiter)} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPrimary()
+			p.Limiter = ratelimit.NewSimpleLimiter(memory.New())
+			f := wrap.Fallback(p, wrap.WithMode(m))
+			quota := ratelimit.PerDay(10)
+			left := func(prefix string) int64 { return use(t, f, ask(prefix, 0, quota)).Remaining }
+			down := func() { p.fail(errGone); require.True(t, use(t, f, ask("x", 0, quota)).Degraded) }
+			up := func() { p.heal(); time.Sleep(time.Second); require.False(t, use(t, f, ask("x", 0, quota)).Degraded) }
+			local := func(units int64) int64 { // that are left when so many are left with Local
+				return map[string]int64{"deny": 0, "allow": 10, "local": units}[name]
+			}
+			both := append(ask("a", 0, quota), ask("b", 0, quota)...)
+			back := func(a, b ratelimit.GrantedQuota) error {
+				a.Granted, b.Granted = -a.Granted, -b.Granted
+				return f.UseQuotas(t.Context(), both, []ratelimit.GrantedQuota{a, b}, a.At)
+			}
+
+			primaryA, primaryB := use(t, f, ask("a", 10, quota)), use(t, f, ask("b", 10, quota))
+			down()
+			degradedA := use(t, f, ask("a", 6, quota))
+			require.NoError(t, f.UseQuotas(t.Context(), ask("a", 0, quota), []ratelimit.GrantedQuota{{Prefix: "a", Granted: -1, Degraded: true}}, degradedA.At))
+			require.Equal(t, local(5), left("a"))
+			up()
+			degradedA.Granted = 3
+			before := p.calls.Load()
+			require.NoError(t, back(degradedA, ratelimit.GrantedQuota{Prefix: "b"}))
+			require.Equal(t, before, p.calls.Load(), "there is nothing for the primary")
+			require.Zero(t, left("a"))
+			require.NoError(t, back(degradedA, primaryB), "to each its own")
+			require.Equal(t, []int64{0, 10}, []int64{left("a"), left("b")})
+			requireBadInput(t, f.UseQuotas(t.Context(), ask("a", 0, quota), []ratelimit.GrantedQuota{{Prefix: "a", Granted: -1, Degraded: true}}, time.Time{}), name)
+			requireBadInput(t, f.UseQuotas(t.Context(), both, []ratelimit.GrantedQuota{{Prefix: "a", Granted: -1, Degraded: true}, {Prefix: "a", Granted: 1}}, time.Now()), name)
+
+			down()
+			require.Equal(t, local(10), left("a"))
+			use(t, f, ask("a", 8, quota))
+			up()
+			p.Limiter = lossy{p.Limiter}
+			err := back(primaryA, ratelimit.GrantedQuota{Prefix: "b", Granted: -4})
+			require.Equal(t, name == "deny", errors.Is(err, ratelimit.ErrIndeterminate), err)
+			require.Equal(t, []int64{local(2), local(6)}, []int64{left("a"), left("b")}, "what was used counts here too")
+			up()
+			require.Equal(t, []int64{10, 6}, []int64{left("a"), left("b")}, "given back once")
+		})
+	}
+}
+
+// A lossy is a limiter of which the answers to UseQuotas are lost.
+type lossy struct{ ratelimit.Limiter }
+
+func (l lossy) UseQuotas(ctx context.Context, requests []ratelimit.RequestedQuota, grants []ratelimit.GrantedQuota, at time.Time) error {
+	return errors.Join(ratelimit.ErrIndeterminate, l.Limiter.UseQuotas(ctx, requests, grants, at))
+}
+
 // What only the divided limits can never hold is to be asked again when the primary
 // is, and may then be granted; what the caller's own can't never is.
 func TestFallbackLocalNever(t *testing.T) {
