@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -101,6 +102,7 @@ func Fallback(primary ratelimit.Limiter, opts ...FallbackOption) *FallbackLimite
 	if f.breaker.interval <= 0 {
 		f.breaker.interval = defaultProbeInterval
 	}
+	f.breaker.interval = min(f.breaker.interval, math.MaxInt64/2) // it is added to times
 	if f.breaker.onChange == nil {
 		f.breaker.onChange = func(bool, error) {}
 	}
@@ -195,14 +197,16 @@ func without(grants []ratelimit.GrantedQuota, named func(ratelimit.GrantedQuota)
 // Reset forgets with the primary, and in Local.
 func (f *FallbackLimiter) Reset(ctx context.Context, requests []ratelimit.RequestedQuota) error {
 	down, err := f.try(ctx, func() error { return f.primary.Reset(ctx, requests) })
+	bad := err
 	if down {
-		if bad := unused.Reset(ctx, requests); isBadInput(bad) {
-			return bad
-		}
+		bad = unused.Reset(ctx, requests)
+	}
+	if isBadInput(bad) {
+		return bad
 	}
 	for _, r := range requests {
 		if m := f.modeFor([]ratelimit.RequestedQuota{r}); m.kind == local {
-			_ = m.local.Reset(ctx, []ratelimit.RequestedQuota{r}) // which only fails where the primary did
+			_ = m.local.Reset(context.Background(), []ratelimit.RequestedQuota{r}) // also for a caller who has gone
 		}
 	}
 	return err

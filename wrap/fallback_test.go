@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"os/exec"
@@ -25,6 +26,7 @@ import (
 	"github.com/granule-limits/ratelimit"
 	"github.com/granule-limits/ratelimit/internal/limitertest"
 	"github.com/granule-limits/ratelimit/internal/redistest"
+	"github.com/granule-limits/ratelimit/storage"
 	"github.com/granule-limits/ratelimit/storage/memory"
 	"github.com/granule-limits/ratelimit/storage/redisstore"
 	"github.com/granule-limits/ratelimit/wrap"
@@ -137,6 +139,12 @@ func TestFallbackDownBadInput(t *testing.T) {
 			requireBadInput(t, err, name)
 			requireBadInput(t, f.UseQuotas(t.Context(), bad, nil, time.Time{}), name)
 			requireBadInput(t, f.Reset(t.Context(), bad), name)
+		}
+		for _, bad := range []ratelimit.Quota{ratelimit.PerHour(1 << 54), {Limit: 5, Window: time.Hour, Burst: 1 << 40}, {Window: time.Hour, Burst: 1 << 54}} {
+			_, want := ratelimit.NewSlidingWindow(memory.New()).CheckAndUseQuotas(t.Context(), ask("a", 1, bad))
+			_, err := f.CheckAndUseQuotas(t.Context(), ask("a", 1, bad))
+			require.ErrorIs(t, err, ratelimit.ErrInvalidQuota, name)
+			require.EqualError(t, err, want.Error(), name)
 		}
 		requireBadInput(t, f.UseQuotas(t.Context(), ask("a", 1, ratelimit.PerHour(5)), nil, time.Time{}), name)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -479,6 +487,66 @@ type lossy struct{ ratelimit.Limiter }
 
 func (l lossy) UseQuotas(ctx context.Context, requests []ratelimit.RequestedQuota, grants []ratelimit.GrantedQuota, at time.Time) error {
 	return errors.Join(ratelimit.ErrIndeterminate, l.Limiter.UseQuotas(ctx, requests, grants, at))
+}
+
+// What is valid for the primary is so while it is down, the largest Burst too.
+func TestFallbackBursts(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	rapid.Check(t, func(rt *rapid.T) {
+		strategy := rapid.SampledFrom(ratelimit.Strategies()).Draw(rt, "strategy")
+		q := ratelimit.Quota{
+			Name: "large", Limit: rapid.Int64Range(1, 1<<20).Draw(rt, "limit"),
+			Window: rapid.SampledFrom([]time.Duration{time.Second, 24 * time.Hour, year, 60 * year}).Draw(rt, "window"),
+		}
+		q.Burst = rapid.Int64Range(1, min(storage.MaxNumber/q.Limit, storage.MaxSpan/(q.Window.Microseconds()/q.Limit+1))).Draw(rt, "burst")
+		instances := rapid.IntRange(1, 9).Draw(rt, "instances")
+		for name, m := range map[string]wrap.Mode{"allow": wrap.Allow(), "local": wrap.Local(instances, limitertest.Strategies[strategy])} {
+			p := newPrimary()
+			p.Limiter = limitertest.Strategies[strategy](memory.New())
+			f := wrap.Fallback(p, wrap.WithMode(m))
+			require.False(t, use(t, f, ask("a", 1, q)).Degraded)
+			p.fail(errGone)
+			g := use(t, f, ask("a", storage.MaxNumber, q))
+			require.True(t, g.Degraded)
+			require.Equal(t, []ratelimit.Quota{q}, g.ReachedQuotas, name)
+			require.NoError(t, f.UseQuotas(t.Context(), ask("a", 1, q), []ratelimit.GrantedQuota{{Prefix: "a", Granted: 1}}, time.Time{}), name)
+		}
+	})
+}
+
+// The counters of Local are forgotten also for a caller who has gone, and never by
+// bad input.
+func TestFallbackResetEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPrimary()
+		f := wrap.Fallback(p, wrap.WithMode(wrap.Local(1, ratelimit.NewSlidingWindow)))
+		call := ask("a", 1, ratelimit.PerHour(1))
+		p.fail(errGone)
+		require.EqualValues(t, 1, use(t, f, call).Granted)
+
+		p.heal()
+		time.Sleep(time.Second)
+		requireBadInput(t, f.Reset(t.Context(), append(call, ask("", 1, ratelimit.PerHour(1))...)), "no prefix")
+		p.fail(errGone)
+		time.Sleep(time.Second)
+		require.Zero(t, use(t, f, call).Granted)
+
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.Error(t, f.Reset(ended, call))
+		require.EqualValues(t, 1, use(t, f, call).Granted)
+	})
+}
+
+// The longest interval is one.
+func TestFallbackNeverProbes(t *testing.T) {
+	p := newPrimary()
+	f := wrap.Fallback(p, wrap.WithProbeInterval(math.MaxInt64))
+	p.fail(errGone)
+	for range 10 {
+		require.Greater(t, use(t, f, ask("a", 1, ratelimit.PerHour(1))).RetryAfter, 100*365*24*time.Hour)
+	}
+	require.EqualValues(t, 1, p.calls.Load())
 }
 
 // What only the divided limits can never hold is to be asked again when the primary

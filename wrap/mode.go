@@ -84,27 +84,39 @@ func (m Mode) adapt(requests []ratelimit.RequestedQuota) []ratelimit.RequestedQu
 }
 
 // adaptQuota divides a quota for Local. For Allow it lets the sliding window,
-// which knows no Burst, grant as much as any strategy would.
+// which knows no Burst, grant as much as any strategy would. A quota that is not
+// valid stays as it is, for the mode's limiter to refuse.
 func (m Mode) adaptQuota(q *ratelimit.Quota) {
 	switch {
-	case q.Limit <= 0 || q.Burst < 0: // nothing, or bad input
+	case q.Limit == 0 || q.Validate() != nil:
 	case m.kind == allow:
-		q.Limit = max(q.Limit, q.Burst)
+		q.Limit, q.Burst = max(q.Limit, q.Burst), 0
 	default:
 		q.Limit /= m.instances
 		if q.Burst > 0 {
-			q.Burst = max(1, q.Burst/m.instances)
+			q.Burst = max(1, min(q.Burst/m.instances, mostBurst(q)))
 		}
 	}
+}
+
+// mostBurst is the largest Burst that is valid for a quota: what takes longer to refill
+// than a span can be does not fit a token bucket; see Quota.Validate.
+func mostBurst(q *ratelimit.Quota) int64 {
+	if q.Limit == 0 {
+		return q.Burst
+	}
+	return storage.MaxSpan / (q.Window.Microseconds()/q.Limit + 1)
 }
 
 // restore puts the caller's quotas for the adapted ones in a grant.
 func (m Mode) restore(g *ratelimit.GrantedQuota, r *ratelimit.RequestedQuota) {
 	reached := g.ReachedQuotas
 	for _, q := range r.Quotas {
+		if len(reached) == 0 {
+			return
+		}
 		adapted := q
-		m.adaptQuota(&adapted)
-		if len(reached) > 0 && reached[0] == adapted {
+		if m.adaptQuota(&adapted); reached[0] == adapted {
 			reached[0] = q
 			reached = reached[1:]
 		}
