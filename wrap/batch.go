@@ -124,6 +124,9 @@ func (b *batch) answer(first int, requests []ratelimit.RequestedQuota) []ratelim
 		g.At = b.report[b.asks[first+i].request].At
 		b.reached(first, i, &requests[i], g)
 		summarize(g)
+		if g.Granted < requests[i].Requested && g.RetryAfter == 0 { // others have given back meanwhile
+			g.RetryAfter = time.Millisecond // so that who waits for it does not spin
+		}
 	}
 	return grants
 }
@@ -132,28 +135,29 @@ func (b *batch) answer(first int, requests []ratelimit.RequestedQuota) []ratelim
 func (b *batch) state(first, i, j int) ratelimit.QuotaState {
 	a := &b.asks[first+i]
 	st := b.report[a.request].States[j]
+	st.RetryAfter = b.retryAfter(a, st, &b.set[i].Quotas[j])
 	for k := range b.set {
 		if shares(b.set, k, i, j) {
 			st.Remaining += b.asks[first+k].later
 		}
 	}
-	st.RetryAfter = b.retryAfter(a, st, &b.set[i].Quotas[j])
 	return st
 }
 
-// retryAfter is when the ask would fit a quota, which reported for the call. When
-// one unit more fits is when Remaining grows, and that is the same before and
-// after the use of others at that moment.
+// retryAfter is when the ask would fit a quota, as that stands after the call. Of a
+// run that is reported for all of its units: for one it is when Remaining grows.
 func (b *batch) retryAfter(a *ask, st ratelimit.QuotaState, q *ratelimit.Quota) time.Duration {
-	switch single := b.isSingle(a); {
-	case a.granted == a.units || a.units <= st.Remaining:
+	switch {
+	case a.granted == a.units:
 		return 0
-	case single && q.Limit == 0:
+	case !b.isSingle(a):
+		return st.RetryAfter
+	case st.Remaining > 0:
+		return 0
+	case q.Limit == 0:
 		return ratelimit.Never
-	case single, a.units == st.Remaining+1 && st.RetryAfter != ratelimit.Never:
-		return st.NextAfter
 	}
-	return st.RetryAfter
+	return st.NextAfter
 }
 
 // reached finds the quotas that made a grant smaller: each had less left than the

@@ -110,14 +110,22 @@ func (c *coalescer) CheckAndUseQuotas(ctx context.Context, requests []ratelimit.
 	return c.wait(ctx, s, b, first, requests)
 }
 
-// canJoin tells whether a call can go together with others: a bad one would fail
-// them.
+// canJoin tells whether a call can go together with others: a bad one would fail them.
+//
+// A cluster takes a request for several prefixes in parts, and what one part took of
+// it in vain is missing to those behind it. Where each takes what there is they would
+// get nothing anyway, as a part that cut one short has nothing left. So those that want
+// all or nothing do not join, nor where a call has other requests.
 func canJoin(ctx context.Context, requests []ratelimit.RequestedQuota) bool {
 	if ctx == nil || ctx.Err() != nil || len(requests) == 0 || len(requests) > maxAsks {
 		return false
 	}
 	for i := range requests {
-		if requests[i].Requested < 0 || requests[i].Requested > maxUnits {
+		r := &requests[i]
+		if r.Requested < 0 || r.Requested > maxUnits {
+			return false
+		}
+		if spreads(r) && (len(requests) > 1 || r.AllOrNothing && r.Requested > 1) {
 			return false
 		}
 	}

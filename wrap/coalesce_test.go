@@ -18,9 +18,11 @@ import (
 
 	"github.com/granule-limits/ratelimit"
 	"github.com/granule-limits/ratelimit/internal/limitertest"
+	"github.com/granule-limits/ratelimit/internal/redistest"
 	"github.com/granule-limits/ratelimit/internal/teststore"
 	"github.com/granule-limits/ratelimit/storage"
 	"github.com/granule-limits/ratelimit/storage/memory"
+	"github.com/granule-limits/ratelimit/storage/redisstore"
 	"github.com/granule-limits/ratelimit/wrap"
 )
 
@@ -93,13 +95,51 @@ func TestCoalesceTwinOnRedis(t *testing.T) {
 			for round := range 30 {
 				now = now.Add(time.Duration(r.IntN(4_000_000)) * time.Microsecond)
 				calls := randomCalls(r, fmt.Sprintf("%s %d", strategy, round/10))
-				for _, got := range queued(t, stamped, calls) {
+				replies := queued(t, stamped, calls)
+				for i, got := range replies {
 					want, err := twin.CheckAndUseQuotas(t.Context(), got.call, ratelimit.At(now))
 					require.NoError(t, err)
-					requireSame(t, strategy, got.grants, want, got.call)
+					requireSame(t, strategy, got, want, replies[i+1:])
 				}
 			}
 		})
+	}
+}
+
+// On a cluster, where prefixes lie on several servers, nobody is refused what a
+// stranger's request, refused by one of them, took from another for a moment.
+func TestCoalesceOnCluster(t *testing.T) {
+	store, err := redisstore.New(redistest.StartCluster(t, 0).Client(t), redisstore.WithTimeout(10*time.Second))
+	require.NoError(t, err)
+	for strategy, open := range limitertest.Strategies {
+		r := random(t)
+		limiter := &spy{Limiter: open(store)}
+		for round := range 20 {
+			prefix := fmt.Sprint(strategy, round)
+			twin := open(memory.New())
+			n := 3 + r.Int64N(6)
+			own, shared := ratelimit.PerDay(n+r.Int64N(4)), ratelimit.Quota{Limit: n, Window: 48 * time.Hour, PrefixOverride: "all " + prefix}
+			calls := [][]ratelimit.RequestedQuota{ask(prefix, 0, own, shared)}
+			for range 2 + r.IntN(8) {
+				call := ask(prefix, pick(r, 1, 2, 3, 1+r.Int64N(9)), own, shared)
+				call[0].AllOrNothing = r.IntN(2) == 0
+				calls = append(calls, call)
+			}
+			replies := queued(t, limiter, calls)
+			joined := func(r queuedReply) int { // these come after those that do not wait
+				if q := r.call[0]; q.AllOrNothing && q.Requested > 1 {
+					return 0
+				}
+				return 1
+			}
+			slices.SortStableFunc(replies, func(a, b queuedReply) int { return joined(a) - joined(b) })
+			for _, got := range replies {
+				g, want := got.grants[0], use(t, twin, got.call)
+				require.Equal(t, []int64{want.Granted, want.Remaining}, []int64{g.Granted, g.Remaining}, "%+v", got.call)
+				require.Equal(t, want.ReachedQuotas, g.ReachedQuotas)
+				require.Equal(t, want.RetryAfter > 0, g.RetryAfter > 0)
+			}
+		}
 	}
 }
 
@@ -110,7 +150,8 @@ type queuedReply struct {
 }
 
 // queued sends calls through Coalesce while the first is under way, on real time:
-// each when the one before it waits, so that they come in order.
+// each when the one before it waits, so that they come in order, or is back, if it
+// did not join.
 func queued(t *testing.T, limiter *spy, calls [][]ratelimit.RequestedQuota) []queuedReply {
 	entered, release := make(chan struct{}, 1), make(chan struct{})
 	var first atomic.Bool
@@ -124,8 +165,10 @@ func queued(t *testing.T, limiter *spy, calls [][]ratelimit.RequestedQuota) []qu
 	coalesced := wrap.Coalesce(limiter)
 	replies := make([]queuedReply, len(calls))
 	var wg sync.WaitGroup
+	var back atomic.Int64
 	for i, call := range calls {
 		wg.Go(func() {
+			defer back.Add(1)
 			grants, err := coalesced.CheckAndUseQuotas(context.Background(), call)
 			if err != nil {
 				t.Error(err)
@@ -135,7 +178,7 @@ func queued(t *testing.T, limiter *spy, calls [][]ratelimit.RequestedQuota) []qu
 		if i == 0 {
 			<-entered
 		} else {
-			for wrap.Waiting(coalesced) < i {
+			for wrap.Waiting(coalesced)+int(back.Load()) < i {
 				time.Sleep(50 * time.Microsecond)
 			}
 		}
@@ -151,35 +194,38 @@ func compareTogether(t *testing.T, r *rand.Rand, strategy string, g *gate, coale
 		time.Sleep(time.Duration(r.IntN(4_000_000)) * time.Microsecond)
 		calls := randomCalls(r, "a")
 		before := g.calls.Load()
-		replies := g.together(coalesced, calls)
+		var replies []queuedReply
+		for i, r := range g.together(coalesced, calls) {
+			require.NoError(t, r.err)
+			replies = append(replies, queuedReply{calls[i], r.grants})
+		}
 		require.LessOrEqual(t, g.calls.Load()-before, int64(2))
-		for i, call := range calls {
-			want, err := twin.CheckAndUseQuotas(t.Context(), call)
+		for i, got := range replies {
+			want, err := twin.CheckAndUseQuotas(t.Context(), got.call)
 			require.NoError(t, err)
-			require.NoError(t, replies[i].err)
-			requireSame(t, strategy, replies[i].grants, want, call)
+			requireSame(t, strategy, got, want, replies[i+1:])
 		}
 	}
 }
 
-// randomCalls are of one set.
+// randomCalls are of one set, and can go together.
 func randomCalls(r *rand.Rand, prefix string) [][]ratelimit.RequestedQuota {
+	own := ratelimit.Quota{Limit: r.Int64N(20), Window: 10 * time.Second, Granularity: time.Second, Burst: r.Int64N(2) * 7}
 	shared := ratelimit.Quota{Limit: 1 + r.Int64N(30), Window: 12 * time.Second, PrefixOverride: "all of " + prefix}
-	set := ask(prefix, 0, ratelimit.Quota{Limit: r.Int64N(20), Window: 10 * time.Second, Granularity: time.Second, Burst: r.Int64N(2) * 7})
-	if r.IntN(2) == 0 {
-		set[0].Quotas = append(set[0].Quotas, shared)
-	}
-	if r.IntN(3) == 0 {
-		set = append(set, ask(prefix+" too", 0, ratelimit.PerMinute(r.Int64N(30)), shared)...)
+	set, spreads := ask(prefix, 0, own), false
+	switch r.IntN(4) {
+	case 0:
+		set[0].Quotas, spreads = append(set[0].Quotas, shared), true
+	case 1:
+		set = slices.Concat(set, ask(prefix+" too", 0, shared), ask(prefix, 0, ratelimit.PerMinute(r.Int64N(30)), own), ask(prefix+" three", 0, shared))
 	}
 	calls := make([][]ratelimit.RequestedQuota, 2+r.IntN(12))
 	for i := range calls {
-		calls[i] = slices.Clone(set)
+		calls[i] = cloneOf(set)
 		for j := range set {
 			q := &calls[i][j]
 			q.Requested = pick(r, 1, 1, 1, 1, 0, 2, 3, r.Int64N(12))
-			q.AllOrNothing = r.IntN(2) == 0
-			q.Quotas = slices.Clone(q.Quotas)
+			q.AllOrNothing = r.IntN(2) == 0 && (q.Requested == 1 || !spreads)
 			q.Quotas[0].Name = fmt.Sprintf("of caller %d", i)
 		}
 	}
@@ -188,12 +234,16 @@ func randomCalls(r *rand.Rand, prefix string) [][]ratelimit.RequestedQuota {
 
 // requireSame wants the same grants, but for the times that the doc of Coalesce
 // excepts.
-func requireSame(t *testing.T, strategy string, got, want []ratelimit.GrantedQuota, call []ratelimit.RequestedQuota) {
+func requireSame(t *testing.T, strategy string, got queuedReply, want []ratelimit.GrantedQuota, behind []queuedReply) {
 	t.Helper()
+	moreGranted := slices.ContainsFunc(behind, func(r queuedReply) bool {
+		return slices.ContainsFunc(r.grants, func(g ratelimit.GrantedQuota) bool { return g.Granted > 0 })
+	})
 	for i := range want {
-		g, w := got[i], want[i]
+		g, w, n := got.grants[i], want[i], got.call[i].Requested
 		g.States, w.States = slices.Clone(g.States), slices.Clone(w.States)
-		passedOver := w.Granted == 0 || len(call) > 1 && w.Granted < call[i].Requested
+		passedOver := moreGranted && (w.Granted < n || n == 0)
+		require.Equal(t, w.Granted < n, g.RetryAfter > 0)
 		if strategy == "sliding-counter" { // when it has more depends on what others used
 			g.RetryAfter, g.ResetAfter = w.RetryAfter, w.ResetAfter
 			for j := range w.States {
@@ -201,10 +251,7 @@ func requireSame(t *testing.T, strategy string, got, want []ratelimit.GrantedQuo
 			}
 		}
 		for j := range w.States {
-			if n := call[i].Requested; len(call) == 1 && n <= w.States[j].Remaining+1 && g.States[j].RetryAfter != w.States[j].RetryAfter {
-				require.Equal(t, w, g, "room, or one unit short: that is known exactly")
-			}
-			if passedOver { // or had asked for nothing
+			if passedOver {
 				require.GreaterOrEqual(t, g.States[j].RetryAfter, w.States[j].RetryAfter)
 				g.States[j].RetryAfter, g.States[j].NextAfter = w.States[j].RetryAfter, w.States[j].NextAfter
 			}
@@ -221,7 +268,7 @@ func requireSame(t *testing.T, strategy string, got, want []ratelimit.GrantedQuo
 		if passedOver || strategy == "token-bucket" {
 			g.ResetAfter = w.ResetAfter
 		}
-		require.Equal(t, w, g, "%+v", call)
+		require.Equal(t, w, g, "%+v", got.call)
 	}
 }
 
@@ -261,6 +308,51 @@ func TestCoalesceOrder(t *testing.T) {
 		require.Equal(t, []int64{2, 5, 0, 1, 2, 0}, granted)
 		require.Equal(t, []int64{8, 3, 3, 2, 0, 0}, remaining)
 		require.EqualValues(t, 2, g.calls.Load())
+	})
+}
+
+// Who was passed over is told when to ask again now that those behind him were granted
+// what he would have had.
+func TestCoalesceRetryAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := ratelimit.NewSlidingWindow(memory.New())
+		g := newGate(inner)
+		short, long := ratelimit.Per(10, 10*time.Second), ratelimit.PerHour(10)
+		use(t, inner, ask("a", 7, short))
+		use(t, inner, ask("a", 4, long))
+		five := inFull(ask("a", 5, short, long))
+		replies := g.together(wrap.Coalesce(g), [][]ratelimit.RequestedQuota{ask("a", 0, short, long), five, ask("a", 3, short, long)})
+		require.EqualValues(t, 3, replies[2].grants[0].Granted)
+		passedOver := replies[1].grants[0]
+		require.EqualValues(t, 3, passedOver.Remaining)
+		require.Equal(t, []ratelimit.Quota{short}, passedOver.ReachedQuotas)
+		require.Equal(t, time.Hour, passedOver.RetryAfter)
+		time.Sleep(passedOver.RetryAfter)
+		require.EqualValues(t, 5, use(t, inner, five).Granted)
+	})
+}
+
+// A late refuser refuses what fits by the time of its report, as a call over several
+// servers may.
+type lateRefuser struct{ ratelimit.Limiter }
+
+func (l lateRefuser) CheckAndUseQuotas(ctx context.Context, requests []ratelimit.RequestedQuota, opts ...ratelimit.CallOption) ([]ratelimit.GrantedQuota, error) {
+	_, grants, err := l.CheckWithinQuotas(ctx, requests, opts...)
+	for i := range grants {
+		grants[i].Granted, grants[i].ReachedQuotas = 0, nil
+	}
+	return grants, err
+}
+
+// Who was refused is never told to ask at once.
+func TestCoalesceRefusedLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, quota := newGate(lateRefuser{ratelimit.NewSlidingWindow(memory.New())}), ratelimit.PerHour(10)
+		calls := [][]ratelimit.RequestedQuota{ask("a", 1, quota), ask("a", 1, quota), ask("a", 3, quota), ask("a", 0, quota)}
+		for i, r := range g.together(wrap.Coalesce(g), calls)[1:] {
+			require.NoError(t, r.err)
+			require.Equal(t, i < 2, r.grants[0].RetryAfter == time.Millisecond)
+		}
 	})
 }
 
@@ -529,18 +621,24 @@ func TestCoalesceApart(t *testing.T) {
 		close(g.open)
 		wg.Wait()
 
-		// Counters that could be one, by limits that are not.
-		calls := [][]ratelimit.RequestedQuota{ask("a", 1, quota), ask("a", 1, ratelimit.PerHour(20))}
-		both := slices.Concat(calls...)
-		before := g.calls.Load()
-		g.open = make(chan struct{})
-		g.hold.Store(true)
-		wg.Go(func() { use(t, coalesced, both) })
-		synctest.Wait()
-		use(t, coalesced, both)
-		require.EqualValues(t, 2, g.calls.Load()-before)
-		close(g.open)
-		wg.Wait()
+		// Counters that could be one, by limits that are not; and requests that a cluster
+		// takes in parts, of which one can give back what another took.
+		shared := ratelimit.Quota{Limit: 10, Window: time.Hour, PrefixOverride: "all"}
+		for _, call := range [][]ratelimit.RequestedQuota{
+			append(ask("a", 1, quota), ask("a", 1, ratelimit.PerHour(20))...),
+			inFull(ask("a", 2, quota, shared)),
+			append(ask("a", 1, quota, shared), ask("b", 1, quota)...),
+		} {
+			before := g.calls.Load()
+			g.open = make(chan struct{})
+			g.hold.Store(true)
+			wg.Go(func() { use(t, coalesced, call) })
+			synctest.Wait()
+			use(t, coalesced, call)
+			require.EqualValues(t, 2, g.calls.Load()-before)
+			close(g.open)
+			wg.Wait()
+		}
 	})
 }
 

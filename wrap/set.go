@@ -73,6 +73,16 @@ func ownerOf(r *ratelimit.RequestedQuota, q *ratelimit.Quota) owner {
 	return owner{r.Prefix, false}
 }
 
+// spreads tells whether a request counts for several prefixes.
+func spreads(r *ratelimit.RequestedQuota) bool {
+	for j := range r.Quotas {
+		if ownerOf(r, &r.Quotas[j]).prefix != ownerOf(r, &r.Quotas[0]).prefix {
+			return true
+		}
+	}
+	return false
+}
+
 // shares tells whether the a-th request of a call has the counter of the j-th
 // quota of the b-th.
 func shares(requests []ratelimit.RequestedQuota, a, b, j int) bool {
