@@ -2,6 +2,8 @@ package wrap
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/granule-limits/ratelimit"
@@ -22,9 +24,26 @@ type batch struct {
 	done    chan struct{}
 
 	// Once it is done:
-	set    []ratelimit.RequestedQuota
-	report []ratelimit.GrantedQuota
-	err    error
+	set      []ratelimit.RequestedQuota
+	report   []ratelimit.GrantedQuota
+	err      error
+	panicked *panicked // nil: it did not
+}
+
+// A panicked is a panic of the limiter, which every caller gets. It was in no
+// goroutine of theirs, so it tells where.
+type panicked struct {
+	value any
+	stack []byte
+}
+
+func (p *panicked) Error() string {
+	return fmt.Sprintf("wrap.Coalesce: the limiter panicked: %v\n\n%s", p.value, p.stack)
+}
+
+func (p *panicked) Unwrap() error {
+	err, _ := p.value.(error)
+	return err
 }
 
 // An ask is one request of one caller.
@@ -46,13 +65,23 @@ func (b *batch) join(requests []ratelimit.RequestedQuota) (first int) {
 	return first
 }
 
+// send returns, and lets the callers go on, whatever the limiter does.
 func (b *batch) send(limiter ratelimit.Limiter, set []ratelimit.RequestedQuota) {
-	b.set = set
+	b.set, b.err = set, errNotReturned
+	defer func() {
+		if p := recover(); p != nil {
+			b.panicked = &panicked{p, debug.Stack()}
+		}
+		b.cancel()
+		close(b.done)
+	}()
 	b.report, b.err = limiter.CheckAndUseQuotas(b.ctx, b.requests())
 	if b.err == nil {
 		b.deal()
 	}
 }
+
+var errNotReturned = fmt.Errorf("%w: the limiter ended its goroutine", ratelimit.ErrIndeterminate)
 
 // requests are those of the call. Single units that follow on each other are one
 // request for all of them: that is the same, and costs the storage the same for a

@@ -36,7 +36,8 @@ const (
 // Nobody waits for more than one call already under way and its own, unless more
 // than 1,024 requests wait for the same counters: then for one more for each
 // further 1,024. A failure reaches all that went together, each with the same
-// error; bad input fails only the caller who sent it. A call that went together
+// error, and so does a panic, as an error that wraps it and tells where it was; bad
+// input fails only the caller who sent it. A call that went together
 // has the values of the first caller's context, and ends when all of its callers
 // have gone. A caller whose context ends leaves at once: with ErrUnavailable if it
 // was not sent yet, and then it is not charged, else with ErrIndeterminate, and it
@@ -156,12 +157,17 @@ func (c *coalescer) land(s *flightShard, f *flight) {
 // send sends what waits until nothing does. It is nobody's own goroutine, so
 // that any caller can leave.
 func (c *coalescer) send(s *flightShard, f *flight) {
+	done := false
+	defer func() {
+		if !done { // the limiter has ended the goroutine, and others wait
+			go c.send(s, f)
+		}
+	}()
 	for b := s.next(f); b != nil; b = s.next(f) {
 		b.send(c.limiter, f.set)
-		b.cancel()
-		close(b.done)
 		runtime.Gosched() // who asks again at once goes in one call, not one alone and the rest after
 	}
+	done = true
 }
 
 // next is the batch to be sent now. Nobody can join it any more.
@@ -199,6 +205,9 @@ func (c *coalescer) wait(ctx context.Context, s *flightShard, b *batch, first in
 		if err := s.leave(ctx, b, first, len(requests)); err != nil {
 			return nil, err
 		}
+	}
+	if b.panicked != nil {
+		panic(b.panicked)
 	}
 	if isBadInput(b.err) { // nothing was sent; each learns of his own mistakes only
 		return c.limiter.CheckAndUseQuotas(ctx, requests)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -570,34 +572,71 @@ func TestCoalesceAllLeave(t *testing.T) {
 	})
 }
 
-// A limiter that panics takes only its own caller along.
+// A limiter that panics panics in those whose call it was, where they can recover, and
+// takes nobody else along; and so does one that ends its goroutine, with an error.
 func TestCoalescePanic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGate(ratelimit.NewSlidingWindow(memory.New()))
-		hold := g.before
-		g.before = func(ctx context.Context) error {
-			if hold(ctx); g.calls.Load() == 1 {
-				panic("no")
-			}
-			return nil
-		}
-		coalesced := wrap.Coalesce(g)
-		g.hold.Store(true)
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			defer func() {
-				if recover() == nil {
-					t.Error("no panic")
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	failure := errors.New("no")
+	for _, c := range []struct {
+		name  string
+		in    int64 // the call
+		fails func()
+	}{
+		{"alone", 1, func() { panic(failure) }},
+		{"together", 2, func() { panic(failure) }},
+		{"no error", 2, func() { panic("no") }},
+		{"ended", 2, runtime.Goexit},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGate(ratelimit.NewSlidingWindow(memory.New()))
+				hold, second := g.before, make(chan struct{})
+				g.before = func(ctx context.Context) error {
+					call := g.calls.Load()
+					if hold(ctx); call == 2 {
+						<-second
+					}
+					if call == c.in {
+						c.fails()
+					}
+					return nil
 				}
-			}()
-			_, _ = coalesced.CheckAndUseQuotas(t.Context(), ask("a", 1, ratelimit.PerHour(10)))
+				coalesced, quota := wrap.Coalesce(g), ratelimit.PerHour(10)
+				var wg sync.WaitGroup
+				call := func(in int64) {
+					wg.Go(func() {
+						defer func() {
+							switch p := recover(); {
+							case in != c.in || c.name == "ended":
+								assert.Nil(t, p)
+							case c.name == "alone":
+								assert.Equal(t, failure, p)
+							default:
+								assert.ErrorContains(t, p.(error), "no\n\ngoroutine")
+								assert.ErrorContains(t, p.(error), "TestCoalescePanic")
+								assert.Equal(t, c.name == "together", errors.Is(p.(error), failure))
+							}
+						}()
+						_, err := coalesced.CheckAndUseQuotas(context.Background(), ask("a", 1, quota))
+						assert.Equal(t, in == c.in, errors.Is(err, ratelimit.ErrIndeterminate), err)
+					})
+					synctest.Wait()
+				}
+				g.hold.Store(true)
+				call(1)
+				call(2)
+				call(2)
+				close(g.open)
+				synctest.Wait()
+				call(3)
+				close(second)
+				wg.Wait()
+				synctest.Wait()
+				require.EqualValues(t, 3, g.calls.Load())
+				require.Zero(t, wrap.Flights(coalesced))
+			})
 		})
-		synctest.Wait()
-		wg.Go(func() { use(t, coalesced, ask("a", 1, ratelimit.PerHour(10))) })
-		synctest.Wait()
-		close(g.open)
-		wg.Wait()
-	})
+	}
 }
 
 // What differs in what counts does not go together, and what can't does not try.
