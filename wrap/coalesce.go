@@ -188,7 +188,7 @@ func (s *flightShard) next(f *flight) *batch {
 
 // join puts a caller into the last batch.
 func (f *flight) join(ctx context.Context, requests []ratelimit.RequestedQuota) (b *batch, first int) {
-	if n := len(f.waiting); n > 0 && len(f.waiting[n-1].asks)+len(requests) <= maxAsks {
+	if n := len(f.waiting); n > 0 && (f.waiting[n-1].callers+1)*len(requests) <= maxAsks { // who left takes no room
 		b = f.waiting[n-1]
 	} else {
 		b = &batch{ctx: ctx, done: make(chan struct{})}

@@ -485,6 +485,34 @@ func TestCoalesceLeave(t *testing.T) {
 	})
 }
 
+// Who has left takes no room in a call.
+func TestCoalesceLeaversTakeNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(ratelimit.NewSlidingWindow(memory.New()))
+		coalesced, quota := wrap.Coalesce(g), ratelimit.PerHour(10)
+		g.hold.Store(true)
+		var wg sync.WaitGroup
+		call := func(ctx context.Context) {
+			wg.Go(func() { _, _ = coalesced.CheckAndUseQuotas(ctx, ask("a", 2, quota)) })
+			synctest.Wait()
+		}
+		call(t.Context())
+		call(t.Context())
+		leaving, leave := context.WithCancel(t.Context())
+		for range 1023 {
+			call(leaving)
+		}
+		leave()
+		synctest.Wait()
+		require.Equal(t, 1, wrap.Waiting(coalesced))
+		call(t.Context())
+		close(g.open)
+		wg.Wait()
+		require.EqualValues(t, 2, g.calls.Load())
+		require.EqualValues(t, 10-3*2, use(t, coalesced, ask("a", 0, quota)).Remaining)
+	})
+}
+
 // A caller's slices are his own again when he has his answer.
 func TestCoalesceBorrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
