@@ -2,8 +2,10 @@ package wrap
 
 import (
 	"context"
+	"crypto/sha256"
 	"hash/maphash"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,18 +20,23 @@ const (
 	// evictionLook is how many entries are looked at for one that has expired
 	// before a live one is put out.
 	evictionLook = 8
+	// maxPrefix is how many bytes of a prefix are kept as they are.
+	maxPrefix = 200
+	// cutOff is the most that is cut off a limiter's clock, which has whole µs: its
+	// times may count from so much before the call.
+	cutOff = time.Microsecond - time.Nanosecond
 )
 
 // A DenyCacheOption changes a DenyCache.
 type DenyCacheOption func(*denyCache)
 
 // WithMaxEntries bounds the number of refusals that are kept, rounded up to a
-// multiple of 64; the default is 65,536. One takes about 400 bytes, and more
-// with more quotas. A new one that finds no room takes the place of one that
-// has expired or, if there is none nearby, of any: that costs the calls that it
-// would have saved.
+// multiple of 64; the default is 65,536. One takes about 400 bytes, 100 more for each
+// quota but the first, and its prefixes, where one of more than 200 bytes is kept as a
+// digest. A new one that finds no room takes the place of one that has expired or, if
+// there is none nearby, of any: that costs the calls that it would have saved.
 func WithMaxEntries(n int) DenyCacheOption {
-	return func(c *denyCache) { c.perShard = max(1, (n+denyShards-1)/denyShards) }
+	return func(c *denyCache) { c.perShard = (max(n, 1)-1)/denyShards + 1 }
 }
 
 // WithMaxHold bounds how long a refusal is repeated without asking the limiter, and
@@ -46,12 +53,21 @@ func WithMaxHold(d time.Duration) DenyCacheOption {
 // part where a part fits is refused here only as long as there is no unit at all.
 //
 // It never refuses what the limiter itself would have granted, but where its
-// knowledge is out of date: after a Reset elsewhere, or units given back elsewhere,
-// or where somebody raised the limit of the same counters, or used them At a time
-// ahead of the clock; and where a cluster call over several slots held units for a
-// moment that it then gave back. WithMaxHold bounds for how long. A Reset through
-// this DenyCache, or a UseQuotas that gives units back, forgets what it held of the
-// same Prefix or PrefixOverride, and another Limit in the request is another request.
+// knowledge is out of date:
+//
+//   - after a Reset elsewhere, or units given back elsewhere;
+//   - where somebody raised the limit of the same counters: elsewhere, or, with a token
+//     bucket, by asking through this DenyCache by a higher Limit, at whose pace the
+//     bucket is refilled from then on;
+//   - where somebody used them At a time ahead of the clock;
+//   - where a cluster call over several slots held units for a moment that it then
+//     gave back;
+//   - where the storage lost its counters;
+//   - around a Fallback, where the primary went down, and the Mode would have granted.
+//
+// WithMaxHold bounds for how long. A Reset through this DenyCache, or a UseQuotas that
+// gives units back, forgets what it held of the same Prefix or PrefixOverride, and
+// another Limit in the request is another request.
 //
 // RetryAfter, NextAfter and ResetAfter of a repeated refusal are those of the
 // first, less the time that has passed by the monotonic clock since it was asked
@@ -140,7 +156,7 @@ func (c *denyCache) find(key uint64, r *ratelimit.RequestedQuota) *denial {
 	s.mu.Lock()
 	d := s.denials[key]
 	s.mu.Unlock()
-	if d == nil || !sameRequest(d.request, *r) {
+	if d == nil || !d.isOf(r) {
 		return nil
 	}
 	return d
@@ -185,12 +201,41 @@ func newDenial(r *ratelimit.RequestedQuota, g *ratelimit.GrantedQuota, resets ui
 			empty = max(empty, st.NextAfter)
 		}
 	}
-	d := &denial{request: cloneSet([]ratelimit.RequestedQuota{*r})[0], grant: *g, resets: resets, asked: asked}
-	d.grant.States, d.grant.ReachedQuotas = slices.Clone(g.States), nil
+	d := &denial{request: kept(r), grant: *g, resets: resets, asked: asked}
+	d.grant.Prefix, d.grant.States, d.grant.ReachedQuotas = "", slices.Clone(g.States), nil
 	maxHold = min(maxHold, ratelimit.Never-asked) // a sum that does not overflow
-	d.until = asked + min(g.RetryAfter, maxHold)
-	d.empty = asked + min(empty, maxHold)
+	d.until = asked + min(g.RetryAfter-cutOff, maxHold)
+	d.empty = asked + min(empty-cutOff, maxHold)
 	return d
+}
+
+// kept is what a denial keeps of a request: nothing of the caller's slices, and of a
+// bounded length.
+func kept(r *ratelimit.RequestedQuota) ratelimit.RequestedQuota {
+	k := ratelimit.RequestedQuota{Prefix: strings.Clone(shortPrefix(r.Prefix)), Requested: r.Requested, Quotas: slices.Clone(r.Quotas)}
+	for j := range k.Quotas {
+		q := &k.Quotas[j]
+		q.Name, q.PrefixOverride = "", strings.Clone(shortPrefix(q.PrefixOverride))
+	}
+	return k
+}
+
+// isOf tells whether a denial is for the set of a request.
+func (d *denial) isOf(r *ratelimit.RequestedQuota) bool {
+	return d.request.Prefix == shortPrefix(r.Prefix) && slices.EqualFunc(d.request.Quotas, r.Quotas, func(a, b ratelimit.Quota) bool {
+		b.PrefixOverride = shortPrefix(b.PrefixOverride)
+		return sameQuota(a, b)
+	})
+}
+
+// shortPrefix is a prefix, or the digest of a long one. Nobody can ask by the
+// digest for what the long one is refused, as denials are found by the hash of all.
+func shortPrefix(prefix string) string {
+	if len(prefix) <= maxPrefix {
+		return prefix
+	}
+	sum := sha256.Sum256([]byte(prefix))
+	return string(sum[:])
 }
 
 // refuses tells whether the limiter would grant the request nothing.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -191,6 +193,57 @@ func TestDenyCacheBound(t *testing.T) {
 		}
 		require.LessOrEqual(t, wrap.Held(limiter), 128)
 		require.Greater(t, wrap.Held(limiter), 100)
+	})
+}
+
+func TestDenyCacheNoBound(t *testing.T) {
+	_, limiter := cached(wrap.WithMaxEntries(math.MaxInt))
+	for i := range 1000 {
+		use(t, limiter, ask(fmt.Sprint(i), 1, ratelimit.PerMinute(0)))
+	}
+	require.Equal(t, 1000, wrap.Held(limiter))
+}
+
+// A refusal takes a bounded number of bytes, however long the prefixes, and long
+// ones are told apart.
+func TestDenyCacheLongPrefixes(t *testing.T) {
+	inner, limiter := cached()
+	const size, n = 20_000, 200
+	long := func(i int) string { return strings.Repeat("x", size) + fmt.Sprint(i) }
+	call := func(i, j int) []ratelimit.RequestedQuota {
+		return ask(long(i), 1, ratelimit.Quota{Name: long(i), Limit: 1, Window: time.Hour, PrefixOverride: long(j)})
+	}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range n {
+		use(t, limiter, call(i, i))
+		require.Zero(t, use(t, limiter, call(i, i)).Granted)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	require.Equal(t, n, wrap.Held(limiter))
+	inner.calls.Store(0)
+	g := use(t, limiter, call(0, 0))
+	require.Zero(t, inner.calls.Load())
+	require.Equal(t, call(0, 0)[0].Quotas, g.ReachedQuotas)
+	require.Equal(t, long(0), g.Prefix)
+	use(t, limiter, call(1, 0))
+	use(t, limiter, call(0, n))
+	require.EqualValues(t, 2, inner.calls.Load())
+	require.Less(t, after.HeapAlloc, before.HeapAlloc+n*size/2)
+}
+
+// What fits again by the limiter's clock, of which less than a µs is cut off, is not
+// refused.
+func TestDenyCacheMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, limiter := cached()
+		call := ask("a", 1, ratelimit.Per(1, time.Second))
+		time.Sleep(999 * time.Nanosecond)
+		use(t, limiter, call)
+		time.Sleep(use(t, limiter, call).RetryAfter - 999*time.Nanosecond)
+		require.EqualValues(t, 1, use(t, limiter, call).Granted)
 	})
 }
 
