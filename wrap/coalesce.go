@@ -45,7 +45,10 @@ const (
 //
 // Calls with a CallOption, and all other operations, go straight to the limiter,
 // and so do calls in which several requests count in one counter by different
-// limits.
+// limits. So does a request that counts for several prefixes, as with a
+// PrefixOverride, if it wants several units with AllOrNothing, or if there are others
+// in its call: on a cluster it would take for a moment what strangers behind it are
+// then refused.
 func Coalesce(limiter ratelimit.Limiter) ratelimit.Limiter {
 	c := &coalescer{limiter: orMisconfigured(limiter), seed: maphash.MakeSeed()}
 	for i := range c.shards {
