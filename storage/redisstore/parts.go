@@ -341,6 +341,9 @@ func (s *Store) runDetached(b *rediscall.Bound, script *storage.Script, parts []
 	return err
 }
 
+// retrySoon is for units that are there again, in µs, so that nobody asks in a tight loop.
+const retrySoon = 1000
+
 // answer puts the answers of the parts into the call. Servers have each their own
 // clock: of their times what was checked gets the latest, from which it would count, and
 // what was taken the earliest, by which all parts find it when it is given back.
@@ -365,6 +368,9 @@ func answer(c *storage.Call, parts []*part) {
 			*cell = *p.cells[0]
 			cell.Key = key
 			cell.Reached = c.Op != storage.Use && p.left[0] < granted
+			if cell.Reached && cell.RetryAfter == 0 { // it had none then, and others have given back since
+				cell.RetryAfter = retrySoon
+			}
 			granted = min(granted, p.left[0])
 			p.cells, p.left = p.cells[1:], p.left[1:]
 		}
