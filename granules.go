@@ -187,27 +187,27 @@ func lower(s storage.State, from int, n int64) {
 	}
 }
 
-// giveBack takes up to n units out of the first granule that is not before the
-// given one: that is where a use at that time was recorded, or, where time had
-// gone on, a granule that expires no later.
+// giveBack takes up to n units out of the granules from the given one on, the first
+// ones first. That is where a use at that time was recorded, or in a later one, where time
+// had gone on: then what is taken instead expires no later.
 func giveBack(s storage.State, given, n int64) storage.State {
 	if s[wordNewest] < given {
 		return s
 	}
 	i, before := find(s, entryStart, given)
-	log := logOf(s)
-	units := s[wordUsed] - before
-	if i < len(log) {
-		units = log[i+entryUsed] - before
+	if n = min(n, s[wordUsed]-before); n == 0 {
+		return s
 	}
-	lower(s, i, min(n, units))
-	switch at := len(s) - len(log) + i; {
-	case n < units:
-	case i < len(log):
-		s = slices.Delete(s, at, at+entryWords)
-	case len(log) > 0 && !newestIsEmpty(s):
+	log, head := logOf(s), len(s)-len(logOf(s))
+	last, _ := find(s, entryUsed, before+n) // has the last of them
+	lower(s, last, n)
+	switch {
+	case last < len(log) && log[last+entryUsed] == before: // it had no more
+		last += entryWords
+	case last == len(log) && s[wordUsed] == before && i > 0 && !newestIsEmpty(s):
 		s[wordHead] = -s[wordHead]
 	}
+	s = slices.Delete(s, head+i, head+last)
 	if len(logOf(s)) == 0 {
 		s = s[:min(len(s), wordHead)]
 	}

@@ -25,7 +25,12 @@ func record(w http.ResponseWriter, known func(status int)) (http.ResponseWriter,
 		http.Hijacker
 		io.ReaderFrom
 	}:
-		return http1Recorder{flusher}, rec
+		return http1Recorder{hijackRecorder{flusher}}, rec
+	case interface { // which most middlewares leave of that
+		http.Flusher
+		http.Hijacker
+	}:
+		return hijackRecorder{flusher}, rec
 	case interface {
 		http.Flusher
 		http.Pusher
@@ -68,15 +73,17 @@ func (r flushRecorder) FlushError() error {
 	return http.NewResponseController(r.ResponseWriter).Flush()
 }
 
-type http1Recorder struct{ flushRecorder }
+type hijackRecorder struct{ flushRecorder }
 
-func (r http1Recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (r hijackRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(r.ResponseWriter).Hijack()
 	if err == nil {
 		r.learn(http.StatusSwitchingProtocols)
 	}
 	return conn, rw, err
 }
+
+type http1Recorder struct{ hijackRecorder }
 
 // ReadFrom keeps sendfile.
 func (r http1Recorder) ReadFrom(src io.Reader) (int64, error) {

@@ -25,10 +25,14 @@ type http1Writer struct{ flushWriter }
 func (http1Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, nil }
 func (http1Writer) ReadFrom(io.Reader) (int64, error)            { return 0, nil }
 
+type hijackWriter struct{ flushWriter }
+
+func (hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, nil }
+
 // What is wrapped can do what it could, and no more.
 func TestRecordOffersWhatThereIs(t *testing.T) {
 	for name, w := range map[string]http.ResponseWriter{
-		"plain": plainWriter{}, "flush": flushWriter{}, "HTTP/2": pushWriter{}, "HTTP/1": http1Writer{},
+		"plain": plainWriter{}, "flush": flushWriter{}, "HTTP/2": pushWriter{}, "HTTP/1": http1Writer{}, "HTTP/1, wrapped": hijackWriter{},
 	} {
 		t.Run(name, func(t *testing.T) {
 			statuses := []int{}

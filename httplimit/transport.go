@@ -228,9 +228,14 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// drain reads a short body to its end, so that the connection can be used again.
+// drain reads a short body to its end, so that the connection can be used again. It does
+// not wait for one that does not come.
 func drain(answer *http.Response) {
-	_, _ = io.CopyN(io.Discard, answer.Body, 64<<10)
+	if answer.ContentLength >= 0 && answer.ContentLength <= 64<<10 {
+		late := time.AfterFunc(time.Second, func() { _ = answer.Body.Close() })
+		_, _ = io.Copy(io.Discard, answer.Body)
+		late.Stop()
+	}
 	_ = answer.Body.Close()
 }
 

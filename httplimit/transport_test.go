@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -435,5 +437,34 @@ func TestTransportHosts(t *testing.T) {
 			_, err = transport.RoundTrip(r)
 			require.NoError(t, err, other)
 		}
+	}
+}
+
+// A refusal whose body does not end is not waited for.
+func TestTransportEndlessBody(t *testing.T) {
+	for name, length := range map[string]string{"no length": "", "a length": "5"} {
+		t.Run(name, func(t *testing.T) {
+			var asked atomic.Int32
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if asked.Add(1) > 1 {
+					return
+				}
+				w.Header().Set("Retry-After", "0")
+				if length != "" {
+					w.Header().Set("Content-Length", length)
+				}
+				w.WriteHeader(http.StatusTooManyRequests)
+				_, _ = w.Write([]byte("x"))
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+			}))
+			defer server.Close()
+			client := &http.Client{Transport: &httplimit.Transport{Retries: 1}, Timeout: time.Minute}
+			response, err := client.Get(server.URL)
+			require.NoError(t, err)
+			require.NoError(t, response.Body.Close())
+			require.Equal(t, http.StatusOK, response.StatusCode)
+			require.EqualValues(t, 2, asked.Load())
+		})
 	}
 }

@@ -113,18 +113,22 @@ local function log_of(s)
     s.used, s.size, s.part = s.used - n, s.size - (next - i), table.concat(log)
   end
 
-  -- Takes up to n units out of the first granule that is not before the given one:
-  -- that is where a use at that time was recorded, or, where time had gone on, a
-  -- granule that expires no later.
+  -- Takes up to n units out of the granules from the given one on, the first ones first.
+  -- That is where a use at that time was recorded, or in a later one, where time had
+  -- gone on: then what is taken instead expires no later.
   function made.give_back(s, given, n)
     local i, before = made.find(s, 1, given)
-    local units = math.max(math.min(i < s.size and look_up(s, i, 8) or s.used, s.used) - before, 0)
-    n = math.min(n, units)
-    if i < s.size then
-      made.lower(s, i, n < units and i or i + 1, n)
-    else
-      s.used = s.used - n
-      if n == units and n > 0 and s.first < s.size then
+    n = math.min(n, s.used - before)
+    if n > 0 then
+      local last = made.find(s, 8, before + n) -- has the last of them
+      local logged = last < s.size
+      local empty = (logged and look_up(s, last, 8) or s.used) <= before + n
+      if i < s.size then
+        made.lower(s, i, logged and empty and last + 1 or last, n)
+      else
+        s.used = s.used - n
+      end
+      if empty and not logged and s.first < s.size then
         s.empty, s.write = true, s.write ~= 'used' and s.write or 'all'
       end
     end

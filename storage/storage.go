@@ -106,7 +106,8 @@ const (
 	// Check says what would be granted, and changes nothing.
 	Check
 	// Use records Request.Granted units unconditionally. A negative number gives
-	// back units that were recorded at Call.Now, never more than are there.
+	// back units that were recorded at Call.Now, or later where time had gone on, never
+	// more than are there.
 	// RetryAfter then tells when Requested units would fit.
 	Use
 )

@@ -247,6 +247,9 @@ func (p *part) look() {
 				used[cell.Key] += r.Granted
 			}
 			p.left[n+j] = cell.Remaining + used[cell.Key]
+			if cell.Reached && !p.call.Together && !r.AllOrNothing { // by a lower limit than what was used since
+				p.left[n+j] = min(p.left[n+j], r.Granted)
+			}
 		}
 	}
 }
@@ -295,6 +298,7 @@ func (s *Store) settle(b *rediscall.Bound, script *storage.Script, c *storage.Ca
 // given back stays so: how much there was to give back is not known any more.
 func (s *Store) undo(b *rediscall.Bound, script *storage.Script, parts []*part, cause error) error {
 	var open []*part
+	late := false // what time a counter had is not known of a call that brings its own
 	for _, p := range parts {
 		if !p.ran || p.call.Op == storage.Check {
 			continue
@@ -309,9 +313,13 @@ func (s *Store) undo(b *rediscall.Bound, script *storage.Script, parts []*part, 
 			r.Granted = -max(r.Granted, 0)
 		}
 		if charged {
+			late = late || !p.call.OwnClock
 			p.call.Op, p.call.OwnClock = storage.Use, false
 			open = append(open, p)
 		}
+	}
+	if late {
+		cause = join(fmt.Errorf("%w: a part of the call failed, and another is given back at the call's time, where not every strategy finds what it recorded later", storage.ErrIndeterminate), cause)
 	}
 	if err := s.runDetached(b, script, open); err != nil {
 		return join(fmt.Errorf("%w: a part of the call failed, and another could not be given back", storage.ErrIndeterminate), cause, err)
