@@ -198,7 +198,8 @@ func giveBack(s storage.State, given, n int64) storage.State {
 	if n = min(n, s[wordUsed]-before); n == 0 {
 		return s
 	}
-	log, head := logOf(s), len(s)-len(logOf(s))
+	log := logOf(s)
+	head := len(s) - len(log)
 	last, _ := find(s, entryUsed, before+n) // has the last of them
 	lower(s, last, n)
 	switch {

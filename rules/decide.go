@@ -69,13 +69,8 @@ type Hit struct {
 // the earlier ones were charged could not be given back.
 var ErrOvercharged = errors.New("rules: charged, though not allowed, and not given back")
 
-const (
-	// giveBackTimeout bounds what happens after the caller's context may have ended.
-	giveBackTimeout = time.Second
-	// minRetryAfter is for a cluster's servers that got into each other's way: all
-	// had room, but not at the same time.
-	minRetryAfter = time.Millisecond
-)
+// giveBackTimeout bounds what happens after the caller's context may have ended.
+const giveBackTimeout = time.Second
 
 var together = slices.Clip([]ratelimit.CallOption{ratelimit.Together()})
 
@@ -193,7 +188,6 @@ func (c *call) refused(e *Engine, d Decision, first int, grants []ratelimit.Gran
 		d.Remaining = min(d.Remaining, g.Remaining)
 		d.RetryAfter = max(d.RetryAfter, g.RetryAfter)
 	}
-	d.RetryAfter = max(d.RetryAfter, minRetryAfter)
 	d.Refused = c.hits(e, nil, first, grants)
 	return d
 }

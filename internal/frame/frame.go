@@ -61,8 +61,9 @@ func OutOfRange(n int64) bool { return n < 0 || n > storage.MaxNumber }
 
 type frame struct{ Strategy }
 
-// one is many for the commonest call: one request, which is checked, and each of whose
-// cells has a counter of its own. So how many units count is known after the use.
+// one is many for a request of the commonest calls: it is checked, no other decides about
+// it, and each cell of the call has a counter of its own. So how many units count is known
+// after the use.
 func (f *frame) one(c *storage.Call, r *storage.Request, states []*storage.State) (changed bool) {
 	granted := r.Requested
 	for i, s := range states {

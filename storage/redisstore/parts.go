@@ -121,9 +121,9 @@ func (s *Store) take(b *rediscall.Bound, script *storage.Script, c *storage.Call
 }
 
 // first is the part to ask first: of those that refused lately the one that is refilled
-// slowest, or nil. The order is the same in all processes: if two took in different orders,
-// each would have to give back what the other's part refused. A part that links requests
-// has to wait for the others.
+// slowest, the first of the call where that is the same, or nil. So the order is one in
+// all processes: if two took in different orders, each would have to give back what the
+// other's part refused. A part that links requests has to wait for the others.
 func (s *Store) first(c *storage.Call, parts []*part) (first *part) {
 	if c.Op != storage.CheckAndUse {
 		return nil

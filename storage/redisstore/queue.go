@@ -27,8 +27,8 @@ var ErrQueued = errors.New("redisstore: queued: call again after Exec for the an
 //	grants, err := limiter.CheckAndUseQuotas(ctx, requests)
 //
 // Several calls are queued, and answered, in the same order. When all are answered
-// the queue can be used again. A Discard takes them out of the queue, too. Their errors are those of a Store: Exec's own error
-// need not be looked at for them.
+// the queue can be used again. A Discard takes them out of the queue, too. Their
+// errors are those of a Store: Exec's own error need not be looked at for them.
 //
 // The script itself is sent each time, because a pipeline cannot mend a NOSCRIPT.
 // The time limit is that of Exec. On a cluster all counters of a call must be of
